@@ -88,10 +88,8 @@ static int medium_read(const device_t *d, uint8_t *buf, uint32_t len, uint64_t o
 	return 0;
 }
 
-static int medium_write(device_t *d, const uint8_t *buf, uint32_t len, uint64_t off)
+static int store(device_t *d, const uint8_t *buf, uint32_t len, uint64_t off)
 {
-	d->count.medium_writes++;
-	d->count.medium_write_bytes += len;
 	while (len > 0 && d->fd != DEVICE_NO_DATA) {
 		ssize_t n = pwrite(d->fd, buf, len, (off_t)off);
 
@@ -108,6 +106,19 @@ static int medium_write(device_t *d, const uint8_t *buf, uint32_t len, uint64_t 
 	return 0;
 }
 
+/* What a protected cache holds is stored already: going out takes time, but nothing can be lost on the way. */
+static bool keeps(const device_t *d)
+{
+	return d->p->protected && d->cache_size > 0;
+}
+
+static int medium_write(device_t *d, const uint8_t *buf, uint32_t len, uint64_t off)
+{
+	d->count.medium_writes++;
+	d->count.medium_write_bytes += len;
+	return keeps(d) ? 0 : store(d, buf, len, off);
+}
+
 static int medium_zero(device_t *d, uint64_t off, uint64_t len)
 {
 	static const uint8_t zeros[1 << 16];
@@ -121,7 +132,7 @@ static int medium_zero(device_t *d, uint64_t off, uint64_t len)
 			return errno;
 		for (; len > 0;) {
 			uint32_t n = (uint32_t)MIN(len, sizeof(zeros));
-			int error = medium_write(d, zeros, n, off);
+			int error = store(d, zeros, n, off);
 
 			if (error != 0)
 				return error;
@@ -186,13 +197,24 @@ static int zero(device_t *d, uint64_t off, uint64_t len)
 	return medium_zero(d, off, len);
 }
 
+static bool flushes_at_once(const device_t *d)
+{
+	return d->p->ignores_flushes || keeps(d);
+}
+
+/* Where a flush has nothing to do the cache is a controller's, which has room for more than a disk's own. */
+static uint64_t most_writes(const device_t *d)
+{
+	return flushes_at_once(d) ? MAX(DEVICE_WRITES, d->cache_size / DEVICE_STRIP) : DEVICE_WRITES;
+}
+
 static bool has_room(const device_t *d, uint32_t len)
 {
 	uint64_t bytes = d->cache.bytes + (d->run != NULL ? d->run->len : 0);
 
 	if (bytes == 0)
 		return true;
-	return bytes + len <= d->cache_size && (!d->p->hdd || d->cache.extents < DEVICE_WRITES);
+	return bytes + len <= d->cache_size && (!d->p->hdd || d->cache.extents < most_writes(d));
 }
 
 /* As a disk that reports a deferred error: whoever waits for a flush hears of it, else the next one who asks. */
@@ -217,7 +239,7 @@ static int take_deferred(device_t *d)
 /* The FUA bit is a flush after the write. */
 static void acknowledge(device_t *d, request_t *r, int64_t time)
 {
-	if (r->fua) {
+	if (r->fua && !flushes_at_once(d)) {
 		r->time = time;
 		r->seq = d->seq;
 		append(&d->flushes, r);
@@ -228,6 +250,12 @@ static void acknowledge(device_t *d, request_t *r, int64_t time)
 
 static void into_cache(device_t *d, request_t *r, int64_t time)
 {
+	int error = keeps(d) ? store(d, r->data, r->len, r->off) : 0;
+
+	if (error != 0) {
+		finish(d, r, time, error);
+		return;
+	}
 	if (cache_write(&d->cache, r->off, r->len, r->data, ++d->seq, time))
 		d->count.merged++;
 	acknowledge(d, r, time);
@@ -484,6 +512,10 @@ static void hdd_timed(device_t *d, request_t *r)
 			append(&d->blocked, r);
 		break;
 	case REQ_FLUSH:
+		if (flushes_at_once(d)) {
+			finish(d, r, r->time, take_deferred(d));
+			break;
+		}
 		r->seq = d->seq;
 		r->error = take_deferred(d);
 		append(&d->flushes, r);
@@ -561,7 +593,7 @@ static void flash_start(device_t *d)
 
 static void flash_submit(device_t *d, request_t *r)
 {
-	if (r->op == REQ_TRIM || r->op == REQ_ZERO) {
+	if (r->op == REQ_TRIM || r->op == REQ_ZERO || (r->op == REQ_FLUSH && d->p->ignores_flushes)) {
 		r->time = r->arrival + (int64_t)(d->p->overhead_us * 1e3);
 		insert_by_time(&d->timed, r);
 		return;
@@ -615,11 +647,12 @@ static void flash_transferred(device_t *d, request_t *r)
 		d->seq++;
 		error = medium_write(d, r->data, r->len, r->off);
 	} else {
+		error = keeps(d) ? store(d, r->data, r->len, r->off) : 0;
 		if (cache_write(&d->cache, r->off, r->len, r->data, ++d->seq, r->time))
 			d->count.merged++;
 		defer(d, flash_write_out(d, d->cache_size, INT64_MIN, 0));
 	}
-	if (r->fua && error == 0) {
+	if (r->fua && error == 0 && !d->p->ignores_flushes) {
 		r->flushing = true;
 		r->arrival = r->time;
 		append(&d->ready, r);
@@ -635,6 +668,8 @@ static void flash_timed(device_t *d, request_t *r)
 
 	if (r->op == REQ_TRIM || r->op == REQ_ZERO) {
 		finish(d, r, r->time, zero(d, r->off, r->len));
+	} else if (r->op == REQ_FLUSH && d->p->ignores_flushes) {
+		finish(d, r, r->time, take_deferred(d));
 	} else if (r->op == REQ_FLUSH || r->flushing) {
 		flash_flushed(d, r);
 	} else if (r->transferring) {
@@ -748,7 +783,7 @@ static void drop_all(queue_t *q)
 void device_cut(device_t *d)
 {
 	d->count.cuts++;
-	d->count.cut_bytes += d->cache.bytes + (d->run != NULL ? d->run->len : 0);
+	d->count.cut_bytes += keeps(d) ? 0 : d->cache.bytes + (d->run != NULL ? d->run->len : 0);
 	drop_all(&d->timed);
 	drop_all(&d->ready);
 	drop_all(&d->blocked);

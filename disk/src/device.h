@@ -18,6 +18,7 @@
 #define DEVICE_QUEUE 32               /* requests that a disk chooses from: SATA's native command queueing */
 #define DEVICE_PASSED 64              /* times that others may go first */
 #define DEVICE_WRITES 512             /* separate writes that a cache holds at most, hdd */
+#define DEVICE_STRIP (64u << 10)      /* a RAID controller's cache holds one for each so many bytes of it */
 #define DEVICE_HDD_LINK_MB_S 550.0    /* into the cache of an hdd: SATA at 6 Gbit/s less its overhead */
 #define DEVICE_FLASH_AGE 1000000000ll /* flash: background write-out of what is older than a second */
 #define DEVICE_DEPTHS 65

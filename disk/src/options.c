@@ -29,6 +29,8 @@ static const struct {
 	{"dilation", offsetof(options_t, dilation), 1e-3, 1e6},
 	{"lazy", offsetof(options_t, lazy), 0, 1},
 	{"hdd", offsetof(options_t, hdd), 0, 1},
+	{"protected", offsetof(options_t, protected), 0, 1},
+	{"ignores_flushes", offsetof(options_t, ignores_flushes), 0, 1},
 	{"rpm", offsetof(options_t, profile.rpm), 1, 1e6},
 	{"seek_track_ms", offsetof(options_t, profile.seek_track_ms), 0, 1e6},
 	{"seek_avg_ms", offsetof(options_t, profile.seek_avg_ms), 0, 1e6},
@@ -80,6 +82,8 @@ void options_parse(options_t *o, int argc, char **argv)
 		*(double *)(void *)((char *)o + numbers[n].at) = number;
 	}
 	o->profile.hdd = o->profile.rotational = o->hdd != 0.0;
+	o->profile.protected = o->protected != 0.0;
+	o->profile.ignores_flushes = o->ignores_flushes != 0.0;
 	if (o->size == 0.0 || o->profile.read_mb_s == 0.0 || o->profile.write_mb_s == 0.0 ||
 	    (o->profile.hdd && o->profile.rpm == 0.0))
 		fail(2, "needed are size=, read_mb_s=, write_mb_s=, with hdd=1 also rpm=");

@@ -7,7 +7,8 @@
 typedef struct {
 	model_profile_t profile;
 	const char *socket, *control, *file;
-	double size, cache, dilation, lazy, hdd; /* size and cache in bytes; lazy and hdd 0 or 1 */
+	double size, cache, dilation;                 /* size and cache in bytes */
+	double lazy, hdd, protected, ignores_flushes; /* 0 or 1 */
 } options_t;
 
 /* Ends the program with a sentence if something is wrong. */

@@ -181,7 +181,10 @@ static int snapshot(int number)
 
 	(void)snprintf(name, sizeof(name), "ztune-age-%d", number);
 	for (size_t i = 0; i < A.spec->ndatasets; i++)
-		if (!A.spec->datasets[i].filler && (error = pool_snapshot(A.spec->datasets[i].name, name)) != 0)
+		if (!A.spec->datasets[i].filler &&
+		    ((error = pool_snapshot(A.spec->datasets[i].name, name)) != 0 ||
+			(number <= A.spec->age.clones &&
+			    (error = pool_clone(A.spec->datasets[i].name, name, number, i)) != 0)))
 			return failed(error, A.spec->datasets[i].pool);
 	return 0;
 }

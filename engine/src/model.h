@@ -16,7 +16,9 @@ typedef struct {
 	double channels, read_us, write_us, flush_us;
 	/* both */
 	double read_mb_s, write_mb_s, overhead_us;
-	double cache_mb; /* MiB of volatile write cache */
+	double cache_mb;      /* MiB of write cache */
+	bool protected;       /* a power cut leaves the cache as it is, so a flush has nothing to do */
+	bool ignores_flushes; /* a flush is answered, and the cache stays volatile */
 } model_profile_t;
 
 #define MODEL_MAX_CHANNELS 256

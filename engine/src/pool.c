@@ -716,6 +716,20 @@ int pool_snapshot(const char *dataset, const char *name)
 	return dmu_objset_snapshot_one(dataset, name);
 }
 
+int pool_clone(const char *dataset, const char *snapshot, int number, size_t index)
+{
+	char name[ZFS_MAX_DATASET_NAME_LEN + 64], origin[ZFS_MAX_DATASET_NAME_LEN + 64];
+
+	(void)snprintf(origin, sizeof(origin), "%s@%s", dataset, snapshot);
+	(void)snprintf(name, sizeof(name), "%.*s/ztune-clone-%d-%zu", (int)strcspn(dataset, "/"), dataset, number,
+	    index);
+#if OPENZFS_NUMBER >= 20400
+	return dsl_dataset_clone(name, origin);
+#else
+	return dmu_objset_clone(name, origin);
+#endif
+}
+
 int pool_dataset_space(const char *name, space_t *s)
 {
 	dsl_pool_t *dp;

@@ -102,6 +102,8 @@ typedef struct {
 void pool_filled(int pool, pool_filled_t *state);
 /* 0 or an errno value. */
 int pool_snapshot(const char *dataset, const char *name);
+/* Of this snapshot, as POOL/ztune-clone-NUMBER-INDEX. */
+int pool_clone(const char *dataset, const char *snapshot, int number, size_t index);
 int pool_dataset_space(const char *name, space_t *s);
 
 #endif

@@ -121,7 +121,7 @@ static void progress(const char *phase, double done, bool force)
 	(void)fflush(stderr);
 }
 
-static void note(samples_t *s, int64_t ns, double calls)
+static void note(samples_t *s, waits_t *dataset, int64_t ns, double calls)
 {
 	double ms = (double)MAX(ns, 0) / 1e6;
 
@@ -133,6 +133,10 @@ static void note(samples_t *s, int64_t ns, double calls)
 	s->one[s->n++] = (latency_t){(float)ms, (float)calls};
 	s->sum += ms * calls;
 	s->calls += calls;
+	if (dataset != NULL) {
+		dataset->calls += calls;
+		dataset->sum_ms += ms * calls;
+	}
 }
 
 static int failed(int error, const char *what, const rfile_t *f)
@@ -712,7 +716,7 @@ static int op_read(const op_t *o, rfile_t *f)
 	R.r->reads += f->stands_for;
 	rc = read_range(f, (uint64_t)o->offset, (uint64_t)o->size, &got);
 	R.r->read_bytes += (double)got * f->stands_for;
-	note(&R.r->read_lat, trace_now() - start, f->stands_for);
+	note(&R.r->read_lat, &R.r->dataset_waits[f->dataset].read, trace_now() - start, f->stands_for);
 	return rc;
 }
 
@@ -778,7 +782,7 @@ static int op_write(const op_t *o, rfile_t *f, bool *commit)
 	R.r->write_bytes += (double)o->size * f->stands_for;
 	R.r->syncs += sync;
 	rc = write_range(f, (uint64_t)o->offset, (uint64_t)o->size, bytes_of(o), sync ? FL_SYNC : 0, commit);
-	note(&R.r->write_lat, trace_now() - start, f->stands_for);
+	note(&R.r->write_lat, &R.r->dataset_waits[f->dataset].write, trace_now() - start, f->stands_for);
 	return rc;
 }
 
@@ -886,7 +890,7 @@ static void commit_file(const rfile_t *f)
 	else
 		for (size_t i = 0; i < R.spec->ndatasets; i++)
 			fl_commit_volume(R.vols[i]);
-	note(&R.r->sync_lat, trace_now() - start, 1.0);
+	note(&R.r->sync_lat, f != NULL ? &R.r->dataset_waits[f->dataset].sync : NULL, trace_now() - start, 1.0);
 }
 
 static int run_op(const op_t *o)
@@ -1274,8 +1278,9 @@ static int prepare(void)
 	R.sink = malloc(largest);
 	R.buf = malloc(largest);
 	R.r->dataset_space = calloc(R.spec->ndatasets + 1, sizeof(space_t));
+	R.r->dataset_waits = calloc(R.spec->ndatasets + 1, sizeof(dataset_waits_t));
 	if (R.files == NULL || R.vols == NULL || R.content == NULL || R.threads == NULL || R.sink == NULL ||
-	    R.buf == NULL || R.r->dataset_space == NULL)
+	    R.buf == NULL || R.r->dataset_space == NULL || R.r->dataset_waits == NULL)
 		abort();
 	for (size_t i = 0; i < R.spec->ncontent; i++)
 		if (content_open(R.spec->content[i].path, &R.content[i], R.err) != 0)

@@ -22,6 +22,15 @@ typedef struct {
 	double sum, calls;
 } samples_t;
 
+/* The same of one dataset: how many, and their sum. */
+typedef struct {
+	double calls, sum_ms;
+} waits_t;
+
+typedef struct {
+	waits_t sync, read, write;
+} dataset_waits_t;
+
 #define RESULT_PARTS 100
 
 typedef struct {
@@ -31,7 +40,7 @@ typedef struct {
 	uint64_t txgs;
 	double reads, read_bytes, writes, write_bytes; /* what was asked for, and what that stands for */
 	uint64_t syncs;
-	uint64_t missed; /* records that were read although they had not been loaded */
+	uint64_t missed;  /* records that were read although they had not been loaded */
 	uint64_t skipped; /* operations on files that do not exist (any more) */
 	throttle_t throttle;
 	arc_count_t arc;          /* during the measure; size and limit at its end */
@@ -39,8 +48,9 @@ typedef struct {
 	uint64_t arc_most_pinned; /* of that, what could not be evicted */
 	uint64_t zil_commits;
 	fl_itx_t itx;
-	space_t *dataset_space; /* [ndatasets] */
-	uint64_t allocated;     /* bytes on all pools, what fills an aged one left out */
+	space_t *dataset_space;         /* [ndatasets] */
+	dataset_waits_t *dataset_waits; /* [ndatasets] */
+	uint64_t allocated;             /* bytes on all pools, what fills an aged one left out */
 	age_result_t age;
 	double trace_s, elapsed_s, thread_wait_s_max, lag_s;
 	/* Commits, or calls where there are next to none, that had ended by the end of each part of the trace's length. */

@@ -62,7 +62,38 @@ static json_t *latency(samples_t *s)
 	return o;
 }
 
-static json_t *vdevs(const spec_t *spec, io_sum_t *sum, uint64_t *flushes, double *busy_max, char *busy_name, size_t len)
+static json_t *waits(const waits_t *w)
+{
+	json_t *o = json_object();
+
+	put(o, "count", (uint64_t)llround(w->calls));
+	put_real(o, "mean", w->calls > 0 ? w->sum_ms / w->calls : 0.0);
+	return o;
+}
+
+/* Two jobs have datasets of their own, so each one's latencies are told. */
+static json_t *dataset_latencies(const spec_t *spec, const result_t *r)
+{
+	json_t *list = json_array();
+
+	for (size_t i = 0; i < spec->ndatasets; i++) {
+		const dataset_waits_t *w = &r->dataset_waits[i];
+		json_t *o;
+
+		if (spec->datasets[i].filler)
+			continue;
+		o = json_object();
+		put_text(o, "name", spec->datasets[i].name);
+		(void)json_object_set_new(o, "sync_latency_ms", waits(&w->sync));
+		(void)json_object_set_new(o, "read_latency_ms", waits(&w->read));
+		(void)json_object_set_new(o, "write_latency_ms", waits(&w->write));
+		(void)json_array_append_new(list, o);
+	}
+	return list;
+}
+
+static json_t *vdevs(const spec_t *spec, io_sum_t *sum, uint64_t *flushes, double *busy_max, char *busy_name,
+    size_t len)
 {
 	json_t *list = json_array();
 	size_t n;
@@ -255,6 +286,7 @@ static json_t *measure(const spec_t *spec, result_t *r)
 	(void)json_object_set_new(o, "sync_latency_ms", latency(&r->sync_lat));
 	(void)json_object_set_new(o, "read_latency_ms", latency(&r->read_lat));
 	(void)json_object_set_new(o, "write_latency_ms", latency(&r->write_lat));
+	(void)json_object_set_new(o, "by_dataset", dataset_latencies(spec, r));
 	(void)json_object_set_new(m, "model", o);
 	return m;
 }

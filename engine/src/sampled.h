@@ -33,7 +33,7 @@ typedef struct {
 	uint64_t data, indirect;           /* blocks */
 	uint64_t data_used, indirect_used; /* bytes, as a dataset counts them */
 	uint64_t data_compressed, indirect_compressed;
-	uint64_t used, allocated;          /* bytes, as a dataset and as a pool count them */
+	uint64_t used, allocated; /* bytes, as a dataset and as a pool count them */
 } sampled_count_t;
 void sampled_count(void);
 sampled_count_t sampled_counted(void);

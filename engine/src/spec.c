@@ -162,12 +162,13 @@ static int parse_profile(const char *name, const json_t *j, model_profile_t *p, 
 {
 	static const char *const hdd_keys[] = {"name", "description", "kind", "size", "rotational", "rpm",
 		"seek_track_ms", "seek_avg_ms", "seek_full_ms", "read_mb_s", "write_mb_s", "flush_ms", "overhead_us",
-		"cache_mb", NULL};
+		"cache_mb", "cache", NULL};
 	static const char *const flash_keys[] = {"name", "description", "kind", "size", "rotational", "channels",
-		"read_us", "write_us", "read_mb_s", "write_mb_s", "flush_us", "overhead_us", "cache_mb", NULL};
+		"read_us", "write_us", "read_mb_s", "write_mb_s", "flush_us", "overhead_us", "cache_mb", "cache", NULL};
 	static const char *const kinds[] = {"hdd", "flash"};
+	static const char *const caches[] = {"volatile", "none", "protected", "ignores-flushes"};
 	char where[160];
-	int kind, bad = 0;
+	int kind, cache, bad = 0;
 	int64_t size;
 
 	memset(p, 0, sizeof(*p));
@@ -195,6 +196,13 @@ static int parse_profile(const char *name, const json_t *j, model_profile_t *p, 
 	p->cache_mb = p->hdd ? 64 : 32; /* a 3.5 inch disk of the 2010s, a consumer SSD */
 	if (json_object_get(j, "cache_mb") != NULL)
 		bad = bad || want_number(j, where, "cache_mb", 0, 1024, &p->cache_mb, err);
+	if (json_object_get(j, "cache") != NULL) {
+		if (bad || want_choice(j, where, "cache", caches, 4, &cache, err) != 0)
+			return -1;
+		p->cache_mb = cache == 1 ? 0 : p->cache_mb;
+		p->protected = cache == 2;
+		p->ignores_flushes = cache == 3;
+	}
 	if (p->hdd) {
 		bad = bad || want_number(j, where, "rpm", 100, 1e6, &p->rpm, err);
 		bad = bad || want_number(j, where, "seek_track_ms", 0, 1e4, &p->seek_track_ms, err);
@@ -423,9 +431,9 @@ static int parse_rewrite(const json_t *j, const char *where, spec_file_t *f, err
 
 static int parse_age(const json_t *root, spec_age_t *age, err_t *err)
 {
-	static const char *const keys[] = {"fill", "rewrites", "snapshots", NULL};
+	static const char *const keys[] = {"fill", "rewrites", "snapshots", "clones", NULL};
 	const json_t *j = json_object_get(root, "age");
-	int64_t fill, rewrites, snapshots;
+	int64_t fill, rewrites, snapshots, clones = 0;
 
 	if (j == NULL)
 		return 0;
@@ -435,7 +443,10 @@ static int parse_age(const json_t *root, spec_age_t *age, err_t *err)
 		return -1;
 	age->fill = (int)fill;
 	age->rewrites = (int)rewrites;
+	if (json_object_get(j, "clones") != NULL && want_int(j, "age", "clones", 0, snapshots, &clones, err) != 0)
+		return -1;
 	age->snapshots = (int)snapshots;
+	age->clones = (int)clones;
 	return 0;
 }
 

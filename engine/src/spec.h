@@ -68,6 +68,7 @@ typedef struct {
 	int fill; /* percent of each pool with a filler dataset; 0 = none */
 	int rewrites;
 	int snapshots;
+	int clones; /* of the first snapshots */
 } spec_age_t;
 
 typedef struct {

@@ -145,12 +145,34 @@ static json_t *snapshot(const char *name)
 	return json_pack("{s:b}", "ok", 1);
 }
 
+/* "NAME NUMBER": a clone of the snapshot NAME of every dataset but the filler. */
+static json_t *cloned(const char *words)
+{
+	char name[64], why[256];
+	int number;
+
+	if (sscanf(words, "%63s %d", name, &number) != 2)
+		return json_pack("{s:s}", "error", "clone takes a snapshot and a number");
+	for (size_t i = 0; i < C.spec->ndatasets; i++) {
+		const spec_dataset_t *d = &C.spec->datasets[i];
+		int error = d->filler ? 0 : pool_clone(d->name, name, number, i);
+
+		if (error == 0)
+			continue;
+		(void)snprintf(why, sizeof(why), "no clone of %s@%s: %s", d->name, name, strerror(error));
+		return json_pack("{s:s}", "error", why);
+	}
+	return json_pack("{s:b}", "ok", 1);
+}
+
 static json_t *answer(const char *line)
 {
 	if (strcmp(line, "stats") == 0)
 		return stats();
 	if (strncmp(line, "snapshot ", 9) == 0)
 		return snapshot(line + 9);
+	if (strncmp(line, "clone ", 6) == 0)
+		return cloned(line + 6);
 	if (strcmp(line, "reset") == 0) {
 		control_reset();
 	} else if (strcmp(line, "sync") == 0) {
@@ -159,7 +181,7 @@ static json_t *answer(const char *line)
 	} else if (strcmp(line, "stop") == 0) {
 		(void)kill(getpid(), SIGTERM);
 	} else {
-		return json_pack("{s:s}", "error", "stats, reset, sync, snapshot and stop are the commands");
+		return json_pack("{s:s}", "error", "stats, reset, sync, snapshot, clone and stop are the commands");
 	}
 	return json_pack("{s:b}", "ok", 1);
 }

@@ -15,7 +15,7 @@
 
 typedef struct {
 	int fd;
-	bool instant, lazy;
+	bool instant, lazy, ignores_flushes;
 	device_t device; /* with modelled times */
 	cache_t cache;   /* without: its own volatile cache */
 	uint64_t cache_size, seq;
@@ -85,7 +85,7 @@ static int cached_io(live_t *l, zio_t *z)
 
 	(void)pthread_mutex_lock(&l->lock);
 	if (ZIO_IS_FLUSH(z)) {
-		error = write_out(l, 0, INT64_MAX);
+		error = l->ignores_flushes ? 0 : write_out(l, 0, INT64_MAX);
 	} else if (z->io_type == ZIO_TYPE_READ) {
 		error = disk_file_io(l->fd, z);
 		buf = abd_borrow_buf_copy(z->io_abd, z->io_size);
@@ -209,7 +209,11 @@ int livedisk_open(const spec_t *spec, const char *store, bool instant, cache_mod
 			    (unsigned long long)d[i].size, strerror(errno));
 		l->instant = instant;
 		l->lazy = cache == CACHE_LAZY;
+		l->ignores_flushes = d[i].profile->ignores_flushes;
 		l->cache_size = cache == CACHE_NONE ? 0 : (uint64_t)(d[i].profile->cache_mb * (1 << 20));
+		/* Nothing of a protected cache can be lost; without times there is nothing else to it. */
+		if (instant && d[i].profile->protected)
+			l->cache_size = 0;
 		l->inbox_end = &l->inbox;
 		(void)pthread_mutex_init(&l->lock, NULL);
 		if (instant)

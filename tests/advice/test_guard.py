@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import evidence as ev
 import pytest
 
 from ztune.advice import guard
-from ztune.advice.recommend import recommend
+from ztune.advice.recommend import MEANING, promise, recommend
 from ztune.errors import InputError
 from ztune.study import DurabilityClass, Layout, Objective
 from ztune.study.layout import parse_layout, with_settings
@@ -31,6 +33,28 @@ def test_what_loses_more_than_allowed_and_than_today_is_refused() -> None:
     guard.check(UNSYNCED, BASE, LAST)  # the user can live with that
     guard.check(UNSYNCED, UNSYNCED, NOTHING)  # and does so today
     guard.check(BASE, UNSYNCED, NOTHING)
+
+
+def test_disks_that_ignore_flushes_are_not_recommended() -> None:
+    liar = with_settings(BASE, {"pool.tank.data": "raid-ignores-flushes"}, "cached")
+    with pytest.raises(InputError, match=r"class corrupt, weaker .*raid-ignores-flushes\) ignore flushes"):
+        guard.check(liar, BASE, LAST)
+    assert promise(liar, None) == "A power cut can leave the database corrupt."
+    log = with_settings(BASE, {"slog": "raid-ignores-flushes"}, "fast log")
+    with pytest.raises(InputError, match="of durability class last-seconds, weaker than"):
+        guard.check(log, BASE, NOTHING)
+
+
+def test_nothing_is_promised_of_disks_that_nobody_declared() -> None:
+    ours = replace(BASE, disks={"hdd-7200": "not-known"})
+    said = promise(ours, None)
+    assert said.startswith("By its settings a power cut loses nothing")
+    assert said.endswith("but nobody has declared that the disks of hdd-7200 keep what is flushed.")
+    guard.check(ours, ours, NOTHING)  # the settings are as good as they were
+    unsynced = promise(replace(UNSYNCED, disks={"hdd-7200": "not-known"}), None)
+    assert "can lose the last seconds" in unsynced and "hdd-7200 may not." in unsynced
+    for cache in ("volatile", "protected", "none"):
+        assert promise(replace(BASE, disks={"hdd-7200": cache}), None) == MEANING[NOTHING]
 
 
 def test_what_nobody_declared_is_no_match_for_the_base() -> None:

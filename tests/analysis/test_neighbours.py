@@ -19,9 +19,24 @@ BASE = parse_layout(ev.base_layout())
 SMALL = with_settings(BASE, {"data.recordsize": "8K"}, "8K")
 
 
-def measure(seconds: float, work: dict[str, int], syncs: tuple[int, float]) -> dict[str, Any]:
+Syncs = dict[str, tuple[int, float]]
+"""By dataset: how many, and their mean in ms."""
+
+
+def measure(
+    seconds: float, work: dict[str, int], syncs: tuple[int, float], told: Syncs | None = None
+) -> dict[str, Any]:
+    by_dataset = [
+        {
+            "name": name,
+            "sync_latency_ms": {"count": n, "mean": mean},
+            "read_latency_ms": {"count": 0, "mean": 0.0},
+        }
+        for name, (n, mean) in (told or {}).items()
+    ]
     return {
         "model": {
+            **({"by_dataset": by_dataset} if by_dataset else {}),
             "modelled_s": seconds,
             "trace_s": 60.0,
             "sync_latency_ms": {"count": syncs[0], "mean": syncs[1]},
@@ -36,8 +51,11 @@ def measure(seconds: float, work: dict[str, int], syncs: tuple[int, float]) -> d
     }
 
 
-def trials(together: float, small: float | None, theirs: tuple[int, float] = (0, 0.0)) -> list[Trial]:
-    """Return trials of two layouts; ``together`` and ``small``: seconds of both jobs on each."""
+def trials(
+    together: float, small: float | None, theirs: tuple[int, float] = (0, 0.0), told: Syncs | None = None
+) -> list[Trial]:
+    """Return trials of two layouts; ``together`` and ``small``: seconds of both jobs on each. ``told``: what
+    the engine tells of the syncs of both."""
     out: list[Trial] = []
 
     def add(layout: Any, condition: str, found: dict[str, Any] | None) -> None:
@@ -52,7 +70,7 @@ def trials(together: float, small: float | None, theirs: tuple[int, float] = (0,
     for layout, alone, seconds in ((BASE, 20.0, together), (SMALL, 10.0, small)):
         add(layout, "", measure(alone, {"tank/data": 50}, (100, 3.0)))
         work = {"tank/data": 70, "tank/ztune-neighbour-data": 30}
-        add(layout, "both", None if seconds is None else measure(seconds, work, both))
+        add(layout, "both", None if seconds is None else measure(seconds, work, both, told))
         add(layout, "neighbour", measure(5.0, {"tank/ztune-neighbour-data": 20}, theirs))
     return out
 
@@ -68,12 +86,23 @@ def test_each_job_has_its_own_work_and_both_their_sum() -> None:
     assert (both.seconds.alone, both.seconds.beside, mine.seconds.beside) == (25.0, 40.0, None)
 
 
-@pytest.mark.parametrize(("count", "told"), [(0, 9.0), (100, None)])
-def test_latencies_are_told_of_one_job_only_where_they_are_its_own(count: int, told: float | None) -> None:
-    found = trials(40.0, 30.0, (count, 1.0))
-    mine, _, both = rows(standing(ev.run(), found), found)[:3]
-    assert (mine.sync.alone, mine.sync.beside) == (3.0, told)
-    assert both.sync.alone == pytest.approx((100 * 3.0 + count) / (100 + count))
+def test_each_job_has_its_own_latencies() -> None:
+    told = {"tank/data": (80, 4.0), "tank/wal": (20, 9.0), "tank/ztune-neighbour-data": (100, 13.0)}
+    found = trials(40.0, 30.0, (100, 1.0), told)
+    mine, other, both = rows(standing(ev.run(), found), found)[:3]
+    # Those of its datasets that it works on; nobody moved a byte on the log's.
+    assert (mine.sync.alone, mine.sync.beside) == (3.0, 4.0)
+    assert (other.sync.alone, other.sync.beside) == (1.0, 13.0)
+    assert both.sync.alone == pytest.approx((100 * 3.0 + 100) / 200) and both.sync.beside == 9.0
+    # Calls that it does not make beside the other have no latency there.
+    assert (mine.read.alone, mine.read.beside) == (2.0, None)
+
+
+def test_results_of_an_older_engine_tell_no_latency_beside_another_job() -> None:
+    found = trials(40.0, 30.0)
+    mine, other, both = rows(standing(ev.run(), found), found)[:3]
+    assert (mine.sync.alone, mine.sync.beside) == (3.0, None)
+    assert (other.sync.alone, other.sync.beside) == (None, None)
     assert both.sync.beside == 9.0
 
 

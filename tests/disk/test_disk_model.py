@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from ztune.disk.expected import ReadWrite, expected, mean_seek_ms, seek_ms
+from ztune.disk.expected import LINK_MB_S, ReadWrite, expected, mean_seek_ms, seek_ms
 from ztune.disk.server import arguments
 from ztune.study import profiles
 from ztune.study.profile import FlashProfile, HddProfile
@@ -89,25 +89,63 @@ def test_the_seek_curve_has_its_mean() -> None:
     assert not math.isclose(seek_ms(profile, 1e-9), 0)
 
 
-@pytest.mark.parametrize("lazy", [0, 1])
-@pytest.mark.parametrize("cache", [0, 65536, 8 << 20])
-@pytest.mark.parametrize("kind", ["hdd", "flash"])
-def test_contents_survive_as_promised(checked: Path, kind: str, cache: int, lazy: int) -> None:
+def fuzzed(checked: Path, kind: str, words: list[str], seed: int) -> dict[str, int]:
+    """Play random requests and power cuts; the program fails where a promise is broken."""
     shape = (
         ["hdd=1", "rpm=7200", "seek_track_ms=0.8", "seek_avg_ms=8.5", "seek_full_ms=17", "flush_ms=0.5"]
         if kind == "hdd"
         else ["hdd=0", "channels=8", "read_us=77", "write_us=28", "flush_us=1500"]
     )
     rates = ["size=4194304", "read_mb_s=175", "write_mb_s=150", "overhead_us=100"]
-    argv = [str(checked / "disk-check"), "fuzz", *rates, *shape, f"cache={cache}", f"lazy={lazy}", "--"]
+    argv = [str(checked / "disk-check"), "fuzz", *rates, *shape, *words, "--", str(seed), "15000"]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    found: dict[str, int] = json.loads(done.stdout)
+    return found
+
+
+@pytest.mark.parametrize("lazy", [0, 1])
+@pytest.mark.parametrize("cache", [0, 65536, 8 << 20])
+@pytest.mark.parametrize("kind", ["hdd", "flash"])
+def test_contents_survive_as_promised(checked: Path, kind: str, cache: int, lazy: int) -> None:
     for seed in (1, 2):
-        done = subprocess.run([*argv, str(seed), "15000"], capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
-        got = json.loads(done.stdout)
+        got = fuzzed(checked, kind, [f"cache={cache}", f"lazy={lazy}"], seed)
         assert got["done"] > 5000 and got["cuts"] > 10
         assert (got["cut_bytes"] > 0) == (cache > 0), (
             "power cuts must take what was only cached, and only that"
         )
+
+
+@pytest.mark.parametrize("cache", [65536, 8 << 20])
+@pytest.mark.parametrize("kind", ["hdd", "flash"])
+def test_a_protected_cache_keeps_what_was_acknowledged(checked: Path, kind: str, cache: int) -> None:
+    for seed in (1, 2):
+        got = fuzzed(checked, kind, [f"cache={cache}", "protected=1"], seed)
+        assert got["done"] > 5000 and got["cuts"] > 10 and got["cut_bytes"] == 0
+
+
+@pytest.mark.parametrize("kind", ["hdd", "flash"])
+def test_a_disk_that_ignores_flushes_loses_what_it_said_was_flushed(checked: Path, kind: str) -> None:
+    got = fuzzed(checked, kind, [f"cache={8 << 20}", "ignores_flushes=1"], 1)
+    assert got["done"] > 5000 and got["cuts"] > 10 and got["cut_bytes"] > 0 and got["broken"] > 0
+    # The same with flushes that are heard: the check above can see the difference.
+    assert fuzzed(checked, kind, [f"cache={8 << 20}"], 1)["broken"] == 0
+
+
+@pytest.mark.parametrize("name", ["raid-protected", "raid-ignores-flushes"])
+def test_a_controllers_cache_answers_a_flush_at_once(checked: Path, name: str) -> None:
+    profile = profiles.find(name)
+    # Long before a gigabyte is full a write takes its way into the cache, and the flush its command.
+    got = load(checked, profile, 1.0, "write", "random", 8192, 1, 1)
+    each = 2 * profile.overhead_us / 1e3 + 8192 / LINK_MB_S / 1e3
+    assert got["iops"] == pytest.approx(1e3 / each, rel=0.03)
+    assert got["flush_ms"] == pytest.approx(profile.overhead_us / 1e3, rel=0.03)
+    # And with little of it, as fast as the disk behind it.
+    small = profile.model_copy(update={"cache_mb": 2.0})
+    got = load(checked, small, 60.0, "write", "random", 8192, 1, 1)
+    assert got["iops"] == pytest.approx(
+        expected(small, "write", "random", 8192, 1, fsync=True).iops, rel=0.05
+    )
 
 
 @pytest.mark.parametrize(

@@ -100,6 +100,21 @@ def test_snapshots_keep_old_blocks_and_files_read_back(tmp_path: Path, noise: Pa
     assert out["age"]["pools"][0]["capacity"] in (49, 50)
 
 
+def test_clones_take_nothing_that_their_snapshots_do_not_keep(tmp_path: Path, noise: Path) -> None:
+    with_clones = aged(noise, 50, 2, 2, verify=True)
+    with_clones["age"]["clones"] = 2
+    out = replay(tmp_path, with_clones, some())
+    plainly = replay(tmp_path, aged(noise, 50, 2, 2), some())
+    check_sums(out)
+    for key in ("rewritten", "commits"):
+        assert out["age"][key] == plainly["age"][key]
+    more = out["measure"]["space"]["allocated"] - plainly["measure"]["space"]["allocated"]
+    # Metadata of two more datasets.
+    assert 0 < more < MIB
+    # Nobody's files are in them: they are not among the datasets.
+    assert [d["name"] for d in out["measure"]["space"]["datasets"]] == ["tank/data"]
+
+
 @pytest.mark.parametrize(
     ("fill", "rewrites", "snapshots", "said"),
     [
@@ -121,7 +136,11 @@ def test_a_past_that_does_not_fit_is_one_sentence(
     [
         ({"fill": 96, "rewrites": 0, "snapshots": 0}, "age.fill must be a whole number from 0 to 95"),
         ({"fill": 50, "rewrites": 1, "snapshots": 2}, "age.snapshots must be a whole number from 0 to 1"),
-        ({"fill": 50, "rewrites": 1, "snapshots": 1, "clones": 1}, 'age has the unknown key "clones"'),
+        (
+            {"fill": 50, "rewrites": 1, "snapshots": 1, "clones": 2},
+            "age.clones must be a whole number from 0 to 1",
+        ),
+        ({"fill": 50, "rewrites": 1, "snapshots": 1, "seasons": 1}, 'age has the unknown key "seasons"'),
     ],
 )
 def test_a_wrong_age_is_refused(tmp_path: Path, noise: Path, age: dict[str, int], said: str) -> None:

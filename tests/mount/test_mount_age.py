@@ -42,10 +42,13 @@ class OneMount:
     def snapshot(self, name: str) -> None:
         mounted.ask(self.ground.mount.store, f"snapshot {name}", 60)
 
+    def clone(self, snapshot: str, number: int) -> None:
+        mounted.ask(self.ground.mount.store, f"clone {snapshot} {number}", 60)
 
-@pytest.mark.parametrize("snapshots", [0, 1])
+
+@pytest.mark.parametrize(("snapshots", "clones"), [(0, 0), (1, 0), (1, 1)])
 def test_a_mount_ages_as_a_replay_does(
-    own_mount: Callable[..., Mounted], tmp_path: Path, snapshots: int
+    own_mount: Callable[..., Mounted], tmp_path: Path, snapshots: int, clones: int
 ) -> None:
     if not engine_build.ENGINE.is_file():
         pytest.skip("the engine is not built: `make build`")
@@ -58,7 +61,10 @@ def test_a_mount_ages_as_a_replay_does(
     (place / "file").write_bytes(content)
     layout = with_settings(
         generic.build({"data"}).layout,
-        {"data.recordsize": "8K", "age": f"fill 60% rewrites 2 snapshots {snapshots} write 8K"},
+        {
+            "data.recordsize": "8K",
+            "age": f"fill 60% rewrites 2 snapshots {snapshots} clones {clones} write 8K",
+        },
     )
     pools = OneMount(ground, (*layout.datasets, *layout.fillers()))
     here = Aging(layout, cast(Pools, pools), {"data": place}, 1, lambda text, share: None).run()
@@ -67,7 +73,7 @@ def test_a_mount_ages_as_a_replay_does(
     pool = engine_build.content(tmp_path / "noise.bin")
     replayed = engine_build.spec(
         pool, size=SIZE, properties={"recordsize": "8K"}, disk=DISK,
-        age={"fill": 60, "rewrites": 2, "snapshots": snapshots},
+        age={"fill": 60, "rewrites": 2, "snapshots": snapshots, "clones": clones},
     )  # fmt: skip
     replayed["datasets"].append(filler)
     replayed["files"][0]["rewrite"] = {"write": 8192, "in_order": False, "commits": True}

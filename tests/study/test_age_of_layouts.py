@@ -18,7 +18,7 @@ BASE = generic.build({"data", "wal"}).layout
 
 
 @pytest.mark.parametrize(
-    "text", [*NAMED, "fill 50% rewrites 3", "rewrites 2 snapshots 1 write 16K", "fill 20%"]
+    "text", [*NAMED, "fill 50% rewrites 3", "rewrites 2 snapshots 1 clones 1 write 16K", "fill 20%"]
 )
 def test_an_age_survives_being_written(text: str) -> None:
     layout = with_settings(BASE, {"age": text})
@@ -32,7 +32,29 @@ def test_a_new_layout_is_what_it_was_before_there_were_ages() -> None:
     assert with_settings(BASE, {"age": "new"}).hash == BASE.hash
     assert "age" not in BASE.to_json() and "age" not in BASE.settings() and default_setting("age") == "new"
     assert age_table({"fill": "0%", "rewrites": 0}) is None
-    assert with_settings(BASE, {"age": "used"}).hash != BASE.hash
+    old = with_settings(BASE, {"age": "used"})
+    # Clones came later: an age without any is what it was.
+    assert old.hash != BASE.hash and "clones" not in old.canonical()["age"]
+
+
+@pytest.mark.parametrize(
+    ("age", "said"),
+    [
+        ("rewrites 2 snapshots 1 clones 2", "2 clones are made of 1 snapshots"),
+        ("clones 1", "1 clones are made of 0 snapshots"),
+        ({"rewrites": 2, "snapshots": 1, "clones": -1}, '"-1" is not a whole number'),
+    ],
+)
+def test_clones_are_made_of_snapshots(age: object, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        with_settings(BASE, {"age": age})
+
+
+def test_a_clone_has_a_name_of_its_own() -> None:
+    table = BASE.to_json()
+    table["dataset"][0]["name"] = "tank/ztune-clone-1-0"
+    with pytest.raises(ValueError, match="tank/ztune-clone-1-0 is the name of a clone"):
+        parse_layout({**table, "age": "used"})
 
 
 def test_one_key_of_an_age_changes_alone() -> None:

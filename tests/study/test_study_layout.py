@@ -12,7 +12,7 @@ from ztune.onhost.tunables import TUNABLES, parse_tunable
 from ztune.runs.refine import back_to_default, differing
 from ztune.runs.space import describe, first_round
 from ztune.study import DurabilityClass, Layout, Study, default_setting, generic
-from ztune.study.durability import judge
+from ztune.study.durability import Judgement, judge
 from ztune.study.layout import parse_layout, with_settings
 from ztune.units import format_size, parse_size
 
@@ -144,7 +144,8 @@ def durability(**changes: object) -> tuple[DurabilityClass, list[str]]:
 
 def test_durability_classes() -> None:
     nothing, seconds, _, corrupt = DurabilityClass
-    assert durability() == (nothing, [])
+    base = durability()
+    assert base[0] == nothing and "hdd-7200) have a volatile write cache" in base[1][0] and len(base[1]) == 1
     # Data and log unsynced together on one pool: one consistent moment some seconds ago.
     klass, reasons = durability(data__sync="disabled", wal__sync="disabled")
     assert klass == seconds and "last 5 s" in reasons[0]
@@ -154,7 +155,7 @@ def test_durability_classes() -> None:
     assert durability(wal__sync="disabled")[0] == corrupt
     assert durability(data__sync="disabled")[0] == corrupt
     # What need not survive may be unsynced.
-    assert durability(temp__sync="disabled") == (nothing, [])
+    assert durability(temp__sync="disabled") == base
     assert durability(data__checksum="off")[0] == corrupt
     assert durability(tunable__zfs_nocacheflush=1)[0] == corrupt
     assert durability(tunable__zil_nocacheflush=1)[0] == seconds
@@ -166,7 +167,7 @@ def test_durability_classes() -> None:
     assert durability(temp__logbias="throughput") == durability()
     klass, reasons = durability(slog="nvme")
     assert klass == nothing and "not mirrored" in reasons[0]
-    assert durability(slog="mirror 2 nvme") == (nothing, [])
+    assert durability(slog="mirror 2 nvme") == base
     assert durability(database__synchronous_commit="off")[0] == seconds
     assert durability(database__fsync="off")[0] == corrupt
     assert durability(database__full_page_writes="off", data__recordsize="4K")[0] == corrupt
@@ -175,20 +176,64 @@ def test_durability_classes() -> None:
     # SQLite, RocksDB, WiredTiger and InnoDB in their own words.
     assert durability(database__synchronous="off")[0] == corrupt
     assert durability(database__synchronous="NORMAL")[0] == seconds
-    assert durability(database__synchronous="full") == (nothing, [])
+    assert durability(database__synchronous="full") == base
     klass, reasons = durability(database__journal_mode="DELETE")
     assert klass == seconds and "undoes the last commit" in reasons[0]
-    assert durability(database__journal_mode="delete", database__synchronous="extra") == (nothing, [])
-    assert durability(database__journal_mode="truncate", database__synchronous="full") == (nothing, [])
+    assert durability(database__journal_mode="delete", database__synchronous="extra") == base
+    assert durability(database__journal_mode="truncate", database__synchronous="full") == base
     assert durability(database__sync="false")[0] == seconds
     assert durability(**{"database__log.enabled": "false"})[0] == seconds
     assert durability(database__innodb_flush_method="O_DIRECT_NO_FSYNC")[0] == corrupt
-    assert durability(database__innodb_flush_method="O_DIRECT") == (nothing, [])
+    assert durability(database__innodb_flush_method="O_DIRECT") == base
     assert durability(database__innodb_doublewrite="0", data__recordsize="8K")[0] == corrupt
     small = durability(
         database__innodb_doublewrite="0", database__innodb_page_size="8K", data__recordsize="8K"
     )
     assert small[0] == nothing
+
+
+def on_disks(profile: str, caches: dict[str, str] | None = None, **changes: object) -> Judgement:
+    table = with_settings(
+        layout(pool__tank__data=profile), {k.replace("__", "."): v for k, v in changes.items()}
+    )
+    return judge(replace(table, disks=caches or {}))
+
+
+def test_what_disks_do_with_flushes_is_part_of_durability() -> None:
+    nothing, seconds, _, corrupt = DurabilityClass
+    found = on_disks("raid-ignores-flushes")
+    assert (
+        found.klass == corrupt and "the disks of pool tank (raid-ignores-flushes) ignore" in found.reasons[0]
+    )
+    assert on_disks("mirror 2 raid-ignores-flushes").klass == corrupt
+    # The log alone: what was acknowledged is lost, and the pool is there.
+    found = on_disks("nvme", slog="raid-ignores-flushes")
+    assert found.klass == seconds and "the log devices of pool tank" in found.reasons[0]
+    assert on_disks("nvme", special="raid-ignores-flushes").klass == corrupt
+    # What an L2ARC holds is elsewhere too.
+    assert on_disks("nvme", l2arc="raid-ignores-flushes").klass == nothing
+    for name in ("nvme", "flash-card", "raid-protected"):
+        assert on_disks(name) == Judgement(nothing, (), ())
+    # With a protected cache flushes may be left out, and only then.
+    found = on_disks("raid-protected", tunable__zfs_nocacheflush=1)
+    assert found.klass == nothing and "safe only as long as" in found.reasons[0]
+    assert on_disks("raid-protected", tunable__zil_nocacheflush=1).klass == nothing
+    for name in ("hdd-7200", "usb-slow", "raid-ignores-flushes"):
+        assert on_disks(name, tunable__zfs_nocacheflush=1).klass == corrupt
+    assert on_disks("raid-protected", slog="ssd-sata", tunable__zil_nocacheflush=1).klass == seconds
+
+
+def test_caches_that_nobody_has_declared_are_not_known() -> None:
+    for found in (on_disks("usb-slow"), on_disks("mine"), on_disks("mine", {"mine": "not-known"})):
+        assert found.klass == DurabilityClass.NOTHING and len(found.disks) == 1
+        assert "nobody has declared that the disks of pool tank" in found.reasons[0]
+    assert on_disks("mine", {"mine": "protected"}) == on_disks("nvme")
+    # The study's own profile of that name, not the shipped one.
+    assert on_disks("nvme", {"nvme": "ignores-flushes"}).klass == DurabilityClass.CORRUPT
+    # It changes what is said of a layout, not what the layout is.
+    plain = layout()
+    declared = replace(plain, disks={"hdd-7200": "protected"})
+    assert declared.hash == plain.hash and parse_layout(declared.to_json()) == declared
 
 
 def test_durability_over_two_pools() -> None:

@@ -18,6 +18,7 @@ from ztune.study.adjust import adjusted
 from ztune.study.durability import judge, weakening
 from ztune.study.layout import parse_layout, with_settings
 from ztune.study.loader import parse_study
+from ztune.study.profile import FlashProfile, HddProfile, cache_bytes
 from ztune.study.tables import non_default
 from ztune.toml.positions import line_of, positions
 
@@ -101,6 +102,37 @@ def test_profile_beside_the_study(tmp_path: Path) -> None:
     study = load_study(tmp_path / "s.toml")
     assert study.layout.profiles() == ("ours",)
     assert study.profiles["ours"].model_dump()["read_us"] == 99
+
+
+def test_a_profile_says_what_becomes_of_its_cache(tmp_path: Path) -> None:
+    source = Path(profiles.__file__).with_name("hdd-7200.toml").read_text().replace("hdd-7200", "mine")
+    source = "\n".join(line for line in source.splitlines() if not line.startswith("cache"))
+
+    def loaded(*lines: str) -> HddProfile | FlashProfile:
+        (tmp_path / "mine.toml").write_text("\n".join([source, *lines]))
+        return profiles.load(tmp_path / "mine.toml")
+
+    assert loaded().declared_cache == "not-known" and cache_bytes(loaded()) == 64 << 20
+    assert loaded("cache_mb = 0").declared_cache == "none" and cache_bytes(loaded('cache = "none"')) == 0
+    told = loaded('cache = "protected"', "cache_mb = 512").engine_json()
+    assert (told["cache"], told["cache_mb"]) == ("protected", 512)
+    # The engine and stored specs know no word for what makes no difference to it.
+    assert "cache" not in loaded('cache = "volatile"').engine_json()
+    for lines, said in (
+        (['cache = "none"', "cache_mb = 8"], "contradict each other"),
+        (['cache = "volatile"', "cache_mb = 0"], "contradict each other"),
+        (['cache = "battery"'], "cache is"),
+    ):
+        with pytest.raises(InputError, match=said):
+            loaded(*lines)
+
+
+def test_a_loaded_study_knows_the_caches_of_its_disks(tmp_path: Path) -> None:
+    source = Path(profiles.__file__).with_name("nvme.toml").read_text()
+    (tmp_path / "ours.toml").write_text(source.replace('name = "nvme"', 'name = "ours"'))
+    study = adjusted(generic.build({"data"}), profile=str(tmp_path / "ours.toml"))
+    assert study.layout.disks["ours"] == "protected"
+    assert with_settings(study.layout, {"data.recordsize": "8K"}).disks == study.layout.disks
 
 
 def test_profiles_in_the_state_directory(home: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import random
 import struct
@@ -183,3 +184,11 @@ def check_sums(out: dict[str, Any]) -> None:
         assert total == sum(c[key] for c in m["by_cause"].values()), key
     assert m["physical"]["flushes"] == sum(v["flushes"] for v in m["by_vdev"])
     assert m["model"]["modelled_s"] >= m["model"]["busy_s_max"] >= 0
+    # A sync of everything is no dataset's.
+    for kind in ("sync_latency_ms", "read_latency_ms", "write_latency_ms"):
+        both, each = m["model"][kind], [d[kind] for d in m["model"]["by_dataset"]]
+        count = sum(one["count"] for one in each)
+        assert count == both["count"] or (kind == "sync_latency_ms" and count < both["count"]), kind
+        if count == both["count"]:
+            waited = sum(one["count"] * one["mean"] for one in each)
+            assert math.isclose(waited, both["count"] * both["mean"], rel_tol=1e-6, abs_tol=1e-9), kind

@@ -295,10 +295,16 @@ def _place(run: Run) -> str:
 
 def promise(layout: Layout, witness: Witness | None) -> str:
     """Say what a power cut loses under ``layout``, and what the trace says against it."""
-    klass = judge(layout).klass
+    judged = judge(layout)
+    klass = judged.klass
     against = witness.against(layout.declared) if witness else ""
+    if klass is DurabilityClass.NOTHING and judged.disks and not against:
+        against = f"nobody has declared that the disks of {' and '.join(judged.disks)} keep what is flushed"
     if klass is DurabilityClass.NOTHING and against:
         return f"By its settings a power cut loses nothing that the database has acknowledged, but {against}."
+    if klass is DurabilityClass.LAST_SECONDS and judged.disks:
+        disks = " and ".join(judged.disks)
+        return f"{MEANING[klass]} It takes disks that keep what is flushed: {disks} may not."
     return MEANING[klass]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
 from statistics import median
@@ -14,9 +14,6 @@ from ztune.analysis.metrics import table
 from ztune.analysis.paired import Ratio, paired
 from ztune.analysis.standing import Standing
 from ztune.store.records import BOTH, NEIGHBOUR, Run, Trial
-
-FEW = 0.01
-"""Where one of two jobs has fewer than this share of the calls, their mean latency is the other's."""
 
 
 @dataclass(frozen=True)
@@ -120,11 +117,12 @@ def _rows(
     both = trial.measure
     own = {str(d["name"]) for d in _datasets(mine)}
     parts = [
-        (first, mine, [d for d in _datasets(both) if d["name"] in own], theirs),
-        (other, theirs, [d for d in _datasets(both) if d["name"] not in own], mine),
+        (first, mine, [d for d in _datasets(both) if d["name"] in own]),
+        (other, theirs, [d for d in _datasets(both) if d["name"] not in own]),
     ]
     out = []
-    for job, alone, work, neighbour in parts:
+    for job, alone, work in parts:
+        names_of = {str(d["name"]) for d in work}
         out.append(
             JobBeside(
                 trial.layout_name,
@@ -132,8 +130,8 @@ def _rows(
                 job,
                 Shared(_ios(_datasets(alone)), _ios(work)),
                 Shared(_moved(_datasets(alone)), _moved(work)),
-                _latency("sync_latency_ms", alone, neighbour, both),
-                _latency("read_latency_ms", alone, neighbour, both),
+                _latency("sync_latency_ms", alone, names_of, both),
+                _latency("read_latency_ms", alone, names_of, both),
                 Shared(_model(alone, "modelled_s"), None),
             )
         )
@@ -180,16 +178,18 @@ def _calls(measure: Mapping[str, Any], kind: str) -> tuple[float, float]:
     return float(found.get("count") or 0), float(found.get("mean") or 0.0)
 
 
-def _latency(
-    kind: str, alone: Mapping[str, Any], other: Mapping[str, Any], both: Mapping[str, Any]
-) -> Shared:
-    """Return the latency of one job's calls: the engine tells those of both in one, so that it is known
-    beside the other only where that one makes hardly any."""
+def _latency(kind: str, alone: Mapping[str, Any], own: Collection[str], both: Mapping[str, Any]) -> Shared:
+    """Return the mean latency of one job's calls, alone and beside the other: those on its ``own`` datasets.
+
+    Results from before the engine told them by dataset have none beside the other.
+    """
     count, mean = _calls(alone, kind)
-    theirs, _ = _calls(other, kind)
     if not count:
         return Shared(None, None)
-    return Shared(mean, _calls(both, kind)[1] if theirs < FEW * count else None)
+    by_dataset = (both.get("model") or {}).get("by_dataset") or []
+    found = [(one[kind]["count"], one[kind]["mean"]) for one in by_dataset if one["name"] in own]
+    there = sum(n for n, _ in found)
+    return Shared(mean, sum(n * each for n, each in found) / there if there else None)
 
 
 def _pooled(kind: str, a: Mapping[str, Any], b: Mapping[str, Any], both: Mapping[str, Any]) -> Shared:

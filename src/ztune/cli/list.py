@@ -230,10 +230,11 @@ def profiles(as_json: bool = json_option) -> None:
       ztune screen my.trace --profile nvme
       ztune screen my.trace --profile ./my-disk.toml
     """
+    found = [known.find(name) for name in known.names()]
     _print(
-        [known.find(name).model_dump(mode="json") for name in known.names()],
+        [{**one.model_dump(mode="json"), "cache": one.declared_cache} for one in found],
         as_json,
-        show=("name", "kind", "description"),
+        show=("name", "kind", "cache", "description"),
     )
 
 

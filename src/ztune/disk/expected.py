@@ -16,6 +16,8 @@ LINK_MB_S = 550.0
 """Into the cache of an hdd, MB/s: SATA at 6 Gbit/s less its overhead."""
 CACHED_WRITES = 512
 """Separate writes that the cache of an hdd holds."""
+STRIP = 64 << 10
+"""Bytes of a RAID controller's cache for each separate write: the usual strip."""
 QUEUE = 32
 """Requests that a disk chooses from."""
 PASSED_OVER = 0.88
@@ -61,7 +63,12 @@ def expected(
     flush: float | None = None
     if isinstance(profile, HddProfile):
         each = _hdd(profile, rw, pattern, bs, qd)
-        if fsync and cache_bytes(profile):
+        if fsync and profile.flushes_at_once:
+            # The write waits for room, the flush for nothing but its command.
+            flush = profile.overhead_us / 1e3
+            latency = max(each - flush, profile.overhead_us / 1e3 + bs / LINK_MB_S / 1e3)
+            each = latency + flush
+        elif fsync and cache_bytes(profile):
             # Acknowledged, then the flush: the head's way, the transfer, one rotation and the flush itself.
             latency = profile.overhead_us / 1e3 + bs / LINK_MB_S / 1e3
             way = 0.0 if pattern == "sequential" else mean_seek_ms(profile) + _rotation(profile) / 2
@@ -84,6 +91,13 @@ def expected(
     return Expected(
         rate, rate * bs / 1e6, latency * dilation, flush * dilation if flush is not None else None
     )
+
+
+def cached_writes(p: HddProfile | FlashProfile) -> int:
+    """Return how many separate writes its cache holds: a disk's own, or that of a controller before it."""
+    if not p.flushes_at_once:
+        return CACHED_WRITES
+    return max(CACHED_WRITES, cache_bytes(p) // STRIP)
 
 
 def _rotation(p: HddProfile) -> float:
@@ -143,7 +157,7 @@ def _hdd(p: HddProfile, rw: ReadWrite, pattern: Pattern, bs: int, qd: int) -> fl
     if cache:
         # The sweep finds the next of n at a distance that is exponential with the mean 1 / 2n: just ahead of
         # the head they lie twice as close as on average. Once in 2n it goes back.
-        n = min(CACHED_WRITES, max(1, cache // bs))
+        n = min(cached_writes(p), max(1, cache // bs))
         seek = p.seek_track_ms + (p.seek_avg_ms - p.seek_track_ms) * math.sqrt(3 / (2 * n)) * math.gamma(1.5)
         each = seek + p.seek_full_ms / (2 * n) + _rotation(p) / 2 + transfer
         return max(each, link, (overhead + link) / qd)

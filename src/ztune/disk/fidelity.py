@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ztune.disk import fio, server
-from ztune.disk.expected import CACHED_WRITES, LINK_MB_S, Expected, Pattern, ReadWrite, expected
+from ztune.disk.expected import LINK_MB_S, Expected, Pattern, ReadWrite, cached_writes, expected
 from ztune.disk.fio import Figures, FioJob
 from ztune.errors import ZtuneError
 from ztune.study.profile import FlashProfile, HddProfile, cache_bytes
@@ -179,7 +179,7 @@ class Bench:
         accept = profile.overhead_us / 1e3 + case.bs / LINK_MB_S / 1e3
         into = max(accept * dilation / case.qd, self.cost_ms(case))
         each = 1e3 / expected(profile, case.rw, case.pattern, case.bs, case.qd).iops * dilation
-        count = min(CACHED_WRITES, cache_bytes(profile) // case.bs)
+        count = min(cached_writes(profile), cache_bytes(profile) // case.bs)
         return min(1.0 + 1.5 * count * into / 1e3 / max(1 - into / each, 0.1), 60.0)
 
     def outcome(

@@ -168,9 +168,10 @@ def fit(figures: dict[str, Figures], kind: DiskKind, size: int, name: str, sourc
         notes.append("write_mb_s not measured (--write does): taken to be read_mb_s")
     (_fit_hdd if kind == "hdd" else _fit_flash)(raw, figures, notes)
     notes.append(
-        "the volatile write cache can't be measured without cutting the power: the lab gives the disk "
+        "the write cache can't be measured without cutting the power: "
         + ("64 MiB" if kind == "hdd" else "32 MiB")
-        + "; set cache_mb = 0 if the disk has power-loss protection"
+        + ' is assumed; set cache = "protected" if the disk has power-loss protection, or "volatile" if not, '
+        "so that ztune knows what a power cut means"
     )
     return MeasuredProfile(PROFILE.validate_python(raw), figures, notes)
 

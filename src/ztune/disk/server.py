@@ -45,6 +45,8 @@ def arguments(
         f"cache={cache_bytes(profile) if cache else 0}",
         f"dilation={dilation!r}",
         f"lazy={int(lazy)}",
+        f"protected={int(profile.cache == 'protected')}",
+        f"ignores_flushes={int(profile.cache == 'ignores-flushes')}",
         *(f"{key}={getattr(profile, key)!r}" for key in keys),
     ]
 

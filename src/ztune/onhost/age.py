@@ -6,7 +6,7 @@ Standard library alone, since it is sent to hosts.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -15,6 +15,8 @@ from ztune.units import format_size, is_power_of_two, parse_size
 
 FILLER = "ztune-filler"
 """The dataset of each pool that holds the other files."""
+CLONE = "ztune-clone"
+"""What the names of clones begin with, right below their pool."""
 FILLER_PROPERTIES = {"recordsize": "1M", "compression": "off"}
 """Nobody reads them: zeros that are not compressed take the pool's space, and in a replay no memory."""
 REWRITTEN = {"data": False, "index": False, "wal": True}
@@ -46,6 +48,10 @@ class Age:
         default=0,
         metadata=described("Snapshots taken between the rewrites, and kept.", ge=0, le=MAX_REWRITES),
     )
+    clones: int = field(
+        default=0,
+        metadata=described("Of so many of the snapshots a clone is made, and kept.", ge=0, le=MAX_REWRITES),
+    )
     write: int | None = field(
         default=None,
         metadata=described(
@@ -60,6 +66,12 @@ class Age:
                 f"{self.snapshots} snapshots are taken between {self.rewrites} rewrites; there are as many "
                 "rewrites as snapshots, or more",
             )
+        if self.clones > self.snapshots:
+            raise KeyedError(
+                ("clones",),
+                f"{self.clones} clones are made of {self.snapshots} snapshots; there are as many snapshots "
+                "as clones, or more",
+            )
         if self.write is not None and not is_power_of_two(self.write):
             raise KeyedError(
                 ("write",), f"write is {format_size(self.write)}; it is a power of two from 512 to 16M"
@@ -71,7 +83,7 @@ class Age:
 
     def _long(self) -> str:
         said = [f"fill {self.fill}%" if self.fill else ""]
-        said += [f"{name} {n}" for name in ("rewrites", "snapshots") if (n := getattr(self, name))]
+        said += [f"{name} {n}" for name in ("rewrites", "snapshots", "clones") if (n := getattr(self, name))]
         said.append(f"write {format_size(self.write)}" if self.write else "")
         return " ".join(filter(None, said)) or "new"
 
@@ -82,6 +94,8 @@ class Age:
             parts.append(f"rewritten {'once' if self.rewrites == 1 else f'{self.rewrites} times'}")
         if self.snapshots:
             parts.append(f"{self.snapshots} snapshot{'s' if self.snapshots > 1 else ''}")
+        if self.clones:
+            parts.append(f"{self.clones} clone{'s' if self.clones > 1 else ''}")
         return ", ".join(filter(None, parts))
 
 
@@ -91,7 +105,7 @@ NAMED: dict[str, Age | None] = {
     "old": Age(fill=90, rewrites=10, snapshots=2),
 }
 """The ages that have a name."""
-_PART = re.compile(r"(fill|rewrites|snapshots|write)\s+(\S+)")
+_PART = re.compile(r"(fill|rewrites|snapshots|clones|write)\s+(\S+)")
 
 
 def age_table(value: object) -> object:
@@ -104,16 +118,14 @@ def age_table(value: object) -> object:
     if not isinstance(value, Mapping):
         return value
     out: dict[str, Any] = dict(value)
-    for key, read in (("fill", _percent), ("rewrites", _count), ("snapshots", _count), ("write", parse_size)):
+    for key, read in _READ.items():
         if out.get(key) is not None:
             try:
                 out[key] = read(out[key])
             except ValueError as error:
                 raise KeyedError((key,), str(error)) from None
-    return out if out.get("fill") or out.get("rewrites") or out.get("snapshots") or set(out) - _KEYS else None
-
-
-_KEYS = {"fill", "rewrites", "snapshots", "write"}
+    something = out.get("fill") or out.get("rewrites") or out.get("snapshots") or out.get("clones")
+    return out if something or set(out) - set(_READ) else None
 
 
 def _parts(text: str) -> dict[str, str]:
@@ -139,3 +151,12 @@ def _count(value: object) -> int:
     if isinstance(value, bool) or not str(value).isdecimal() or int(str(value)) > MAX_REWRITES:
         raise ValueError(f'"{value}" is not a whole number from 0 to {MAX_REWRITES}')
     return int(str(value))
+
+
+_READ: dict[str, Callable[[Any], int]] = {
+    "fill": _percent,
+    "rewrites": _count,
+    "snapshots": _count,
+    "clones": _count,
+    "write": parse_size,
+}

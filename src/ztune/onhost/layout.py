@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, get_args
 
-from ztune.onhost.age import FILLER, FILLER_PROPERTIES, Age
+from ztune.onhost.age import CLONE, FILLER, FILLER_PROPERTIES, Age
 from ztune.onhost.declared import Declared
 from ztune.onhost.fields import KeyedError, described, to_json
 from ztune.onhost.properties import PROPERTIES
@@ -323,6 +323,10 @@ class Layout:
             "Roles of a second job on the same pools; ztune fills it where `--with` asks for one."
         ),
     )
+    disks: dict[str, str] = field(
+        default_factory=dict,
+        metadata=described("Profile → what becomes of its write cache; ztune fills it from the profiles."),
+    )
 
     def __post_init__(self) -> None:
         check_together(self.pools, self.datasets)
@@ -346,6 +350,10 @@ class Layout:
         for i, dataset in enumerate(self.datasets):
             if dataset.rest == FILLER and dataset.roles:
                 raise KeyedError(("dataset", i, "name"), f"{FILLER} is the name of what fills an aged pool")
+            if dataset.rest.startswith(CLONE) and dataset.roles:
+                raise KeyedError(
+                    ("dataset", i, "name"), f"{dataset.name} is the name of a clone in an aged pool"
+                )
 
     def fillers(self) -> tuple[Dataset, ...]:
         """Return the datasets of no role that the age fills, one on each pool in use."""
@@ -448,7 +456,8 @@ class Layout:
     def canonical(self) -> dict[str, Any]:
         """Return what identifies the layout: everything but its names for people, defaults spelled out."""
         # What is declared changes what is said of the layout, not what it is.
-        out = {k: v for k, v in self.to_json().items() if k not in ("name", "description", "durability")}
+        said = ("name", "description", "durability", "disks")
+        out = {k: v for k, v in self.to_json().items() if k not in said}
         out["tunables"] = {k: v for k, v in sorted(self.tunables.items()) if v != TUNABLES[k].default}
         # What came later is left out at its default: older layouts keep their hash.
         for pool in out["pool"]:
@@ -457,6 +466,8 @@ class Layout:
         for dataset in out["dataset"]:
             if dataset["volume"] is None:
                 del dataset["volume"], dataset["filesystem"]
+        if self.age is not None and not self.age.clones:
+            del out["age"]["clones"]
         return out
 
     @property
@@ -474,6 +485,8 @@ class Layout:
             del out["age"]
         if not self.neighbour:
             del out["neighbour"]
+        if not self.disks:
+            del out["disks"]
         if not self.workload:  # it came later: older layouts keep their hash
             del out["workload"]
         return out

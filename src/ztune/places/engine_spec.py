@@ -129,7 +129,7 @@ def _columns(vdev: Vdev) -> int:
 
 
 def mount_spec(study: Study, layout: Layout, seed: int) -> dict[str, Any]:
-    """Return the spec of ``layout`` for ``ztune-mount``: no files, but access times and the disks' caches.
+    """Return the spec of ``layout`` for ``ztune-mount``: no files, but access times.
 
     A replay has no use for these, and its stored specs know none.
     """
@@ -139,10 +139,6 @@ def mount_spec(study: Study, layout: Layout, seed: int) -> dict[str, Any]:
     ):
         more = {k: v for k, v in dataset.properties.items() if k in MOUNTED and k not in REPLAYED}
         raw["properties"].update(more)
-    for name, profile in spec["profiles"].items():
-        size = study.profiles[name].cache_mb
-        if size is not None:
-            profile["cache_mb"] = size
     return {**spec, "files": [], "content": {}}
 
 

@@ -224,7 +224,11 @@ class Replay:
                 if file.role in REWRITTEN and age.rewrites:
                     raw["rewrite"] = self._rewrite(file.role, age)
             spec = aged(spec, layout, sizes)
-            spec["age"] = {"fill": age.fill, "rewrites": age.rewrites, "snapshots": age.snapshots}
+            # Stored specs from before clones know none.
+            clones = {"clones": age.clones} if age.clones else {}
+            spec["age"] = {
+                "fill": age.fill, "rewrites": age.rewrites, "snapshots": age.snapshots, **clones
+            }  # fmt: skip
         spec = {**sampled(spec, self.rate.of, self.rate.region), "files": files}
         if spec["arc_max"] < MIN_ARC:
             sampling.check_rate(self.rate.of, layout.arc, MIN_ARC)

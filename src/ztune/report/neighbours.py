@@ -14,10 +14,7 @@ from ztune.units import counted
 
 HEADS = ("disk I/Os", "moved", "synced write", "read", "modelled")
 _UNITS = ("count", "bytes", "ms", "ms", "s")
-NOTE = (
-    "Alone → together. Of both: the sum of what each does alone, of latencies the mean over all calls. A "
-    "replay tells the latencies of a job beside the other only where that one makes no such calls."
-)
+NOTE = "Alone → together. Of both: the sum of what each does alone, of latencies the mean over all calls."
 
 
 def cells(row: JobBeside) -> list[tuple[str, str]]:

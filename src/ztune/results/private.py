@@ -111,6 +111,7 @@ def layout(given: Layout, called: Mapping[str, str], of: str = "") -> Layout:
         name="base",
         description="",
         declared=None,
+        disks={},
         pools=tuple(
             replace(
                 pool,

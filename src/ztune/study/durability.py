@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ztune.databases.database import Combined, own
 from ztune.onhost.declared import ANY, KNOWN
 from ztune.onhost.layout import Dataset, Layout
 from ztune.onhost.words import DurabilityClass
+from ztune.study import profiles
 from ztune.units import parse_size
 
 # Nothing on these must survive a power cut: databases empty their temporary files at the start, and a source
@@ -69,6 +70,9 @@ class Judgement:
     proven: DurabilityClass
     unknown: tuple[str, ...]
     reasons: tuple[str, ...]
+    disks: tuple[str, ...] = ()
+    """Profiles of disks of which nobody has declared what becomes of their cache: the class holds if they
+    keep what they were told to flush."""
 
     @property
     def klass(self) -> DurabilityClass:
@@ -123,20 +127,9 @@ def judge(layout: Layout) -> Judgement:
             found.append(
                 (DurabilityClass.CORRUPT, f"checksum=off on {dataset.name}: damaged data is returned unseen")
             )
-    if zfs and layout.tunables.get("zfs_nocacheflush") == 1:
-        found.append(
-            (
-                DurabilityClass.CORRUPT,
-                "zfs_nocacheflush=1: without a protected write cache a power cut corrupts the pool",
-            )
-        )
-    if zfs and layout.tunables.get("zil_nocacheflush") == 1:
-        found.append(
-            (
-                DurabilityClass.LAST_SECONDS,
-                "zil_nocacheflush=1: without a protected write cache a power cut loses log records",
-            )
-        )
+    caches = _caches(layout)
+    if zfs:
+        found += _unflushed(layout, caches, notes)
     found += _database(layout, notes)
     unknown = _declared(layout, found)
     _logbias(layout, notes)
@@ -165,9 +158,15 @@ def judge(layout: Layout) -> Judgement:
             notes.append(
                 f"the special vdev of pool {pool.name} has no redundancy: its failure loses the whole pool"
             )
+    found += _disks(caches, notes)
     proven = max((c for c, _ in found), key=lambda c: c.rank, default=DurabilityClass.NOTHING)
     found.sort(key=lambda item: -item[0].rank)
-    return Judgement(proven, tuple(unknown), (*unknown.values(), *(text for _, text in found), *notes))
+    return Judgement(
+        proven,
+        tuple(unknown),
+        (*unknown.values(), *(text for _, text in found), *notes),
+        tuple(dict.fromkeys(one.profile for one in caches if one.cache == "not-known")),
+    )
 
 
 def weakening(settings: Mapping[str, str]) -> dict[str, str]:
@@ -218,6 +217,88 @@ def _sync(layout: Layout, seconds: int) -> list[tuple[DurabilityClass, str]]:
             ),
         )
     ]
+
+
+@dataclass(frozen=True)
+class _Cache:
+    """The write caches of the disks of one profile that do one thing for a pool."""
+
+    pool: str
+    log: bool
+    profile: str
+    cache: str
+
+    def text(self) -> str:
+        """Say which they are."""
+        what = "log devices" if self.log else "disks"
+        return f"the {what} of pool {self.pool} ({self.profile})"
+
+
+def _caches(layout: Layout) -> list[_Cache]:
+    """Return the write caches that a power cut meets; what is in an L2ARC need not survive."""
+    found = dict.fromkeys(
+        (pool.name, vdev.class_ == "log", vdev.profile)
+        for pool in layout.used_pools()
+        for vdev in pool.vdevs
+        if vdev.class_ != "cache"
+    )
+    shipped = profiles.shipped_caches()
+    return [
+        _Cache(pool, log, name, layout.disks.get(name) or shipped.get(name, "not-known"))
+        for pool, log, name in found
+    ]
+
+
+_KEPT = ("protected", "none")
+
+
+def _unflushed(layout: Layout, caches: Sequence[_Cache], notes: list[str]) -> list[_Answer]:
+    """Judge module parameters that leave flushes out."""
+    found: list[_Answer] = []
+    for name, klass, loses in (
+        ("zfs_nocacheflush", DurabilityClass.CORRUPT, "corrupts the pool"),
+        ("zil_nocacheflush", DurabilityClass.LAST_SECONDS, "loses log records"),
+    ):
+        if layout.tunables.get(name) != 1:
+            continue
+        lost = next((one for one in caches if one.cache not in _KEPT), None)
+        if lost is None:
+            names = ", ".join(dict.fromkeys(one.profile for one in caches))
+            notes.append(f"{name}=1 is safe only as long as the write caches of {names} are protected")
+        else:
+            found.append((klass, f"{name}=1: without a protected write cache a power cut {loses}"))
+    return found
+
+
+def _disks(caches: Sequence[_Cache], notes: list[str]) -> list[_Answer]:
+    """Judge what the disks do with what they are told to flush."""
+    found: list[_Answer] = []
+    for one in caches:
+        if one.cache == "ignores-flushes" and one.log:
+            found.append(
+                (
+                    DurabilityClass.LAST_SECONDS,
+                    f"{one.text()} ignore flushes: a power cut loses commits that were acknowledged",
+                )
+            )
+        elif one.cache == "ignores-flushes":
+            found.append(
+                (
+                    DurabilityClass.CORRUPT,
+                    (
+                        f"{one.text()} ignore flushes: a power cut takes what they said was written, and "
+                        "the pool may not come back"
+                    ),
+                )
+            )
+        elif one.cache == "volatile":
+            notes.append(
+                f"{one.text()} have a volatile write cache: a power cut loses nothing acknowledged only "
+                "because they are told to flush it"
+            )
+        elif one.cache == "not-known":
+            notes.append(f"nobody has declared that {one.text()} keep what is flushed: cache in the profile")
+    return found
 
 
 def _logbias(layout: Layout, notes: list[str]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -68,7 +69,8 @@ def resolve_profiles(
             found[name] = known[name] if name in known else _profiles.find(name)
         except InputError as error:
             raise InputError(f"{where}: {error}" if where else str(error)) from None
-    return study.model_copy(update={"profiles": found})
+    caches: dict[str, str] = {name: profile.declared_cache for name, profile in found.items()}
+    return study.model_copy(update={"profiles": found, "layout": replace(study.layout, disks=caches)})
 
 
 def _check_crosses(raw: Mapping[str, Any], text: str, path: Path) -> None:

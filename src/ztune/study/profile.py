@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     BaseModel,
@@ -17,10 +17,11 @@ from pydantic import (
 
 from ztune.units import parse_size
 
+Cache = Literal["volatile", "protected", "ignores-flushes", "none", "not-known"]
 Size = Annotated[int, BeforeValidator(parse_size)]
 
 CACHE_MB = {"hdd": 64.0, "flash": 32.0}
-"""MiB of volatile write cache where a profile gives none: a 3.5 inch disk of the 2010s, a consumer SSD."""
+"""MiB of write cache where a profile gives none: a 3.5 inch disk of the 2010s, a consumer SSD."""
 
 
 class _Base(BaseModel):
@@ -40,21 +41,46 @@ class _Base(BaseModel):
         default=None,
         ge=0,
         le=1024,
-        description="Volatile write cache of the lab's disks, MiB; 0 if a power cut loses nothing that was "
-        "acknowledged. Default 64 (hdd), 32 (flash). Not replayed.",
+        description="Write cache, MiB; 0: none. Default 64 (hdd), 32 (flash).",
     )
+    cache: Cache | None = Field(
+        default=None,
+        description="What becomes of the cache. `volatile`: a flush writes it out, a power cut takes the "
+        "rest; `protected`: it outlives a power cut; `ignores-flushes`: a power cut takes what was flushed "
+        "too; `none`: there is none. Not given: `not-known`, unless `cache_mb` is 0.",
+    )
+
+    @model_validator(mode="after")
+    def _cached(self) -> Self:
+        if self.cache == "none" and self.cache_mb:
+            raise ValueError(f'cache = "none" and cache_mb = {self.cache_mb:g} contradict each other')
+        if self.cache in ("volatile", "ignores-flushes") and self.cache_mb == 0:
+            raise ValueError(f'cache = "{self.cache}" and cache_mb = 0 contradict each other')
+        return self
 
     @model_serializer(mode="wrap")
     def _without_default_cache(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        # Profiles from before this key, stored with runs, must stay equal to themselves.
-        found: dict[str, Any] = dump(self)
-        if found.get("cache_mb") is None:
-            found.pop("cache_mb", None)
-        return found
+        # Profiles from before these keys, stored with runs, must stay equal to themselves.
+        return {
+            key: value
+            for key, value in dump(self).items()
+            if key not in ("cache_mb", "cache") or value is not None
+        }
 
     def engine_json(self) -> dict[str, Any]:
         """Return the form that the engine's spec carries: what it models, without the source."""
-        return self.model_dump(exclude={"source", "cache_mb"})
+        modelled = self.cache in ("protected", "ignores-flushes", "none")
+        return self.model_dump(exclude={"source", *(() if modelled else ("cache",))})
+
+    @property
+    def declared_cache(self) -> Cache:
+        """What becomes of its cache at a power cut, as far as somebody has declared it."""
+        return self.cache or ("none" if self.cache_mb == 0 else "not-known")
+
+    @property
+    def flushes_at_once(self) -> bool:
+        """Whether a flush of an hdd has nothing to wait for."""
+        return self.cache == "ignores-flushes" or (self.cache == "protected" and self.cache_mb != 0)
 
 
 class HddProfile(_Base):
@@ -89,7 +115,9 @@ class FlashProfile(_Base):
 
 
 def cache_bytes(profile: HddProfile | FlashProfile) -> int:
-    """Return the size of a disk's volatile write cache in bytes."""
+    """Return the size of a disk's write cache in bytes."""
+    if profile.cache == "none":
+        return 0
     mib = CACHE_MB[profile.kind] if profile.cache_mb is None else profile.cache_mb
     return int(mib * (1 << 20))
 

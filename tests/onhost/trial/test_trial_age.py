@@ -26,6 +26,7 @@ class Directories:
 
     def __init__(self, layout: Layout, root: Path, size: int) -> None:
         self.root, self.size, self.snapshots, self.groups = root, size, list[str](), 0
+        self.clones: list[tuple[str, int]] = []
         self.made = [Made(d, d.name, root / d.rest, d.pool) for d in (*layout.datasets, *layout.fillers())]
         for made in self.made:
             made.mountpoint.mkdir()
@@ -39,6 +40,10 @@ class Directories:
 
     def snapshot(self, name: str) -> None:
         self.snapshots.append(name)
+
+    def clone(self, snapshot: str, number: int) -> None:
+        assert snapshot in self.snapshots
+        self.clones.append((snapshot, number))
 
 
 @pytest.fixture
@@ -71,11 +76,12 @@ def test_the_numbers_drawn_are_those_of_the_published_generator() -> None:
 def test_files_hold_what_they_held_and_the_pool_is_as_full_as_asked(
     tmp_path: Path, aging: Callable[..., tuple[Aging, Directories]]
 ) -> None:
-    old, pools = aging("fill 60% rewrites 4 snapshots 2")
+    old, pools = aging("fill 60% rewrites 4 snapshots 2 clones 1")
     before = {f: f.read_bytes() for r in ("data", "wal", "source") for f in (tmp_path / r).iterdir()}
     result = old.run()
     assert before == {f: f.read_bytes() for f in before}
     assert pools.snapshots == ["ztune-age-1", "ztune-age-2"]
+    assert pools.clones == [("ztune-age-1", 1)]
     # Three files of data and one of the log, four times; the source is only read.
     assert result["rewritten"] == 4 * (4 * MIB + 300)
     assert result["commits"] == 4 * (1 + 2 + 2 + 1)

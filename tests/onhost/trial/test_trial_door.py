@@ -237,6 +237,69 @@ def test_a_snapshot_that_the_journal_does_not_name_is_somebody_elses() -> None:
     assert f"snapshot {other} is not ours" in scene.refused(scene.below)
 
 
+def cloned(snapshot: str = "zt1-main/db@ztune-age-1", **more: tuple[str, str]) -> tuple[Scene, str]:
+    """The same, with a clone of that snapshot, which the journal names too."""
+    clone = "zt1-main/ztune-clone-1-0"
+    scene, name = aged(clones=(clone, "-"))
+    scene.pool.facts["clones"] = {clone: name}
+    scene.zfs.add(clone, **{"origin": (snapshot, "-"), **more})
+    return scene, clone
+
+
+def test_clones_that_a_trial_made_go_with_its_pool() -> None:
+    scene, _clone = cloned()
+    scene.door.remove(scene.pool)
+    assert list(scene.zfs.pools) == ["tank"] and not [n for n in scene.zfs.datasets if "clone" in n]
+
+
+@pytest.mark.parametrize(
+    ("snapshot", "more", "sentence"),
+    [
+        # Somebody destroyed ours and made one of another snapshot under its name.
+        ("zt1-main/db@theirs", {}, "it is not the clone of zt1-main/db@ztune-age-1 that this trial made"),
+        # Somebody promoted it: it is no clone any more, and our dataset is one.
+        ("-", {}, "it is not the clone of zt1-main/db@ztune-age-1 that this trial made"),
+        ("zt1-main/db@ztune-age-1", {"ztune_trial": ("r-1-2", "local")}, 'is "r-1-2" (local)'),
+        ("zt1-main/db@ztune-age-1", {"ztune_run": ("r-1", "inherited from zt1-main")}, "inherited from"),
+        ("zt1-main/db@ztune-age-1", {"ztune_run": ("-", "-")}, "is not set"),
+    ],
+)
+def test_each_doubt_of_a_clone_is_a_refusal(
+    snapshot: str, more: dict[str, tuple[str, str]], sentence: str
+) -> None:
+    scene, _clone = cloned(snapshot, **more)
+    assert sentence in scene.refused(scene.pool)
+    assert "zt1-main" in scene.zfs.pools
+
+
+def test_a_clone_that_the_journal_does_not_name_is_somebody_elses() -> None:
+    scene, clone = cloned()
+    theirs = "zt1-main/theirs"
+    scene.zfs.datasets["zt1-main/db@ztune-age-1"]["clones"] = (f"{clone},{theirs}", "-")
+    assert f"and {theirs} is a clone of it" in scene.refused(scene.pool)
+    # Elsewhere in the pool under our mark, but made by nobody that the journal knows of.
+    scene, clone = cloned()
+    scene.zfs.add("zt1-main/ztune-clone-2-0", origin=("zt1-main/db@ztune-age-1", "-"))
+    assert "this trial did not make zt1-main/ztune-clone-2-0" in scene.refused(scene.pool)
+    # What somebody hung on our clone: a snapshot, a dataset, a mount.
+    for more in ("@theirs", "/theirs"):
+        scene, clone = cloned()
+        scene.zfs.add(clone + more)
+        assert clone + more in scene.refused(scene.pool)
+    scene, clone = cloned()
+    scene.mount("/mnt/copy", clone)
+    assert f"{clone}: left alone: somebody mounted it at /mnt/copy" in scene.refused(scene.pool)
+    # Our dataset itself was made a clone of something.
+    scene, clone = cloned()
+    scene.zfs.datasets["zt1-main/db"]["origin"] = (f"{clone}@promoted", "-")
+    assert f"it is a clone of {clone}@promoted" in scene.refused(scene.pool)
+    # Below a dataset of the user's there are none of ours, whatever a journal says.
+    scene = Scene()
+    scene.zfs.add("tank/p/ztune-r-1-1/clone", origin=("tank/p@s", "-"))
+    scene.below.facts["clones"] = {"tank/p/ztune-r-1-1/clone": "tank/p@s"}
+    assert "this trial did not make tank/p/ztune-r-1-1/clone" in scene.refused(scene.below)
+
+
 def test_another_pool_under_our_name_and_ours_under_another() -> None:
     scene = Scene()
     scene.zfs.pools["zt1-main"]["guid"] = "78"

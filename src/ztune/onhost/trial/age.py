@@ -165,6 +165,8 @@ class Aging:
         for i in range(self.age.snapshots):
             if i * self.age.rewrites // self.age.snapshots == number:
                 self._pools.snapshot(f"ztune-age-{i + 1}")
+                if i < self.age.clones:
+                    self._pools.clone(f"ztune-age-{i + 1}", i + 1)
         for pool, filler in self._filler.items():
             for _ in range(len(filler.files) // CHURN):
                 self._remove(pool)

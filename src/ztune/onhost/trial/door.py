@@ -176,9 +176,14 @@ class Door:
         name = str(thing.facts["name"])
         self._own_pool(thing)
         facts = thing.facts
-        # Only pools of ours have a past, and so snapshots of ours.
+        # Only pools of ours have a past, and so snapshots of ours, and clones.
         self._own_tree(
-            name, self.zfs.tree(name, _LOOK), thing, facts.get("datasets", ()), facts.get("snapshots", ())
+            name,
+            self.zfs.tree(name, _LOOK),
+            thing,
+            facts.get("datasets", ()),
+            facts.get("snapshots", ()),
+            facts.get("clones", {}),
         )
 
     # -- datasets --------------------------------------------------------------------------------------
@@ -210,20 +215,24 @@ class Door:
         thing: Thing,
         made: Collection[str],
         snapshots: Collection[str] = (),
+        clones: Mapping[str, str] | None = None,
     ) -> None:
+        """Raise Refused unless all of ``tree`` is ours: ``made``, ``snapshots`` of it, and ``clones`` of
+        these, each with the snapshot that it was made of."""
         none = Value("-", "-")
+        clones = clones or {}
         guids = thing.facts.get("guids", {})
         for name, values in tree.items():
             whose = f"dataset {name}: left alone"
             if "@" in name and not (
                 name in snapshots
                 and values.get("userrefs", none).value in ("-", "0")
-                and values.get("clones", none).value in ("-", "")
+                and not _strange_clones(name, values.get("clones", none).value, clones)
             ):
                 held = values.get("userrefs", none).value
-                clones = values.get("clones", none).value
+                strange = _strange_clones(name, values.get("clones", none).value, clones)
                 why = ", and it is held" if held not in ("-", "0") else ""
-                why += f", and {clones} is a clone of it" if clones not in ("-", "") else ""
+                why += f", and {', '.join(strange)} is a clone of it" if strange else ""
                 raise Refused(
                     f"{root}: left alone: snapshot {name} is not ours{why}; destroy it, then clean again"
                 )
@@ -231,7 +240,7 @@ class Door:
                 raise Refused(
                     f"{root}: left alone: bookmark {name} is not ours; destroy it, then clean again"
                 )
-            if name not in made and "@" not in name:
+            if name not in made and "@" not in name and name not in clones:
                 raise Refused(f"{root}: left alone: this trial did not make {name}, which is below it")
             for property_, wanted in ((RUN, self.run), (TRIAL, self.trial)):
                 value = values.get(property_, none)
@@ -240,8 +249,11 @@ class Door:
                     raise Refused(f'{whose}: its property {property_} is {how}, not "{wanted}" set on itself')
             if name in guids and values.get("guid", none).value != guids[name]:
                 raise Refused(f"{whose}: it has another guid than the dataset that this trial made")
-            if values.get("origin", none).value not in ("-", ""):
-                raise Refused(f"{whose}: it is a clone of {values['origin'].value}")
+            origin = values.get("origin", none).value
+            if name in clones and origin != clones[name]:
+                raise Refused(f"{whose}: it is not the clone of {clones[name]} that this trial made")
+            if name not in clones and origin not in ("-", ""):
+                raise Refused(f"{whose}: it is a clone of {origin}")
         self.require_mounts(
             {str(k): str(v) for k, v in thing.facts.get("mountpoints", {}).items()}, set(tree)
         )
@@ -631,6 +643,12 @@ def _unlink(here: OwnDirectory, names: list[str], inodes: Mapping[str, Inode | N
     for name in there:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(name, dir_fd=here.fd)
+
+
+def _strange_clones(snapshot: str, found: str, ours: Mapping[str, str]) -> list[str]:
+    """Return the clones of a snapshot, as its property names them, that were not made of it by the trial."""
+    names = [] if found in ("-", "") else found.split(",")
+    return [name for name in names if ours.get(name) != snapshot]
 
 
 def _of_sessions(leaders: set[int]) -> list[Identity]:

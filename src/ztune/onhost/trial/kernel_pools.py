@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ztune.errors import InputError, MissingError, ZtuneError
+from ztune.onhost.age import CLONE
 from ztune.onhost.events import Events
 from ztune.onhost.fields import to_json
 from ztune.onhost.host import devices, filesystems, own_directory, tunables, zfs_versions
@@ -518,6 +519,18 @@ class KernelPools:
             words = {RUN: spec.run, TRIAL: spec.trial}
             options = [part for key, value in words.items() for part in ("-o", f"{key}={value}")]
             self.zfs.run(["zfs", "snapshot", *options, *names])
+
+    def clone(self, snapshot: str, number: int) -> None:
+        """Make clones of a snapshot that ``snapshot`` took, which nobody mounts."""
+        words = {RUN: self.spec.run, TRIAL: self.spec.trial}
+        for index, made in enumerate(m for m in self.made if m.dataset.roles):
+            name = f"{made.name.partition('/')[0]}/{CLONE}-{number}-{index}"
+            thing = self.journal.things[f"pool:{made.dataset.pool}"]
+            noted = {**thing.facts.get("clones", {}), name: f"{made.name}@{snapshot}"}
+            self.journal.note(thing.id, clones=noted)
+            kept = {**words, **({"volmode": "none"} if made.dataset.volume else {"canmount": "off"})}
+            options = [part for key, value in kept.items() for part in ("-o", f"{key}={value}")]
+            self.zfs.run(["zfs", "clone", *options, noted[name], name])
 
     def cool(self) -> None:
         """Empty the caches of what the pools hold. Nothing in them is in use."""

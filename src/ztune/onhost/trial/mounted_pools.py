@@ -143,6 +143,11 @@ class MountedPools:
         assert self._mount is not None
         mounted.ask(self._mount.store, f"snapshot {name}", _STOP_S * self.spec.patience)
 
+    def clone(self, snapshot: str, number: int) -> None:
+        """Make clones of a snapshot that ``snapshot`` took, which nobody mounts."""
+        assert self._mount is not None
+        mounted.ask(self._mount.store, f"clone {snapshot} {number}", _STOP_S * self.spec.patience)
+
     def cool(self) -> None:
         """Empty the caches of what the pools hold. Nothing in them is in use."""
         assert self._mount is not None and self._watch is not None

@@ -78,6 +78,10 @@ class Pools(Protocol):
         """Take a snapshot of each dataset but those that fill the pools."""
         ...
 
+    def clone(self, snapshot: str, number: int) -> None:
+        """Make clones of a snapshot that ``snapshot`` took, which nobody mounts."""
+        ...
+
     def cool(self) -> None:
         """Empty the caches of what the pools hold. Nothing in them is in use."""
         ...

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
 
@@ -10,14 +12,23 @@ from pydantic import ValidationError
 from ztune import paths
 from ztune.errors import InputError
 from ztune.onhost.words import suggest
-from ztune.study.profile import PROFILE, FlashProfile, HddProfile
+from ztune.study.profile import PROFILE, Cache, FlashProfile, HddProfile
 from ztune.toml.reading import Hints, explain, read_toml
+
+
+def _shipped() -> Path:
+    return Path(str(resources.files("ztune.study.profiles")))
 
 
 def folders() -> list[Path]:
     """Return the folders that hold profiles, the user's own first."""
-    shipped = Path(str(resources.files("ztune.study.profiles")))
-    return [paths.home() / "profiles", shipped]
+    return [paths.home() / "profiles", _shipped()]
+
+
+@functools.cache
+def shipped_caches() -> Mapping[str, Cache]:
+    """Return what becomes of the write caches of ztune's own profiles, for layouts that don't say it."""
+    return {path.stem: load(path).declared_cache for path in _shipped().glob("*.toml")}
 
 
 def load(path: Path) -> HddProfile | FlashProfile:
