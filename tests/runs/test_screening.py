@@ -303,7 +303,7 @@ def test_killed_ztune_takes_its_engines_along(
     process = subprocess.Popen(
         [*ZTUNE, "screen", str(trace.path), "--budget", "2"], stderr=subprocess.DEVNULL
     )
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while not _engines_of(home) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert _engines_of(home)

@@ -63,7 +63,6 @@ def spec(
         "files": [],
         "content": {},
         "tunables": tunables or {},
-        "cold": True,
     }
 
 
