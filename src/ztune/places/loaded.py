@@ -28,7 +28,7 @@ LATER = frozenset({"logbias", "sync", "primarycache", "secondarycache"})
 """Properties that say how files are read and written, and nothing of how what is written lies there."""
 ARC = MIN_ARC
 """Bytes of ARC that a load has, whatever the layout's is."""
-ROOM = 8 << 30
+ROOM = 4 << 30
 """Bytes of images that are kept, at most; and never more than a quarter of what else is free beside them."""
 _LOCKS = 64
 _LOOK_S = 0.1
