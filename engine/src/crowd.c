@@ -11,7 +11,7 @@
 #define AT_ONCE 10 /* zfs_vdev_sync_read_max_active and its like: requests of a kind that OpenZFS has on a disk */
 #define STREAMS 16
 #define PLACES 64
-#define SPREAD_NS 1000000000LL /* the others come within this time: after a pause the next one says nothing */
+#define SPREAD_NS 1000000000LL /* the others come within this time */
 
 typedef enum { READS, WRITES, KINDS } kind_t;
 
@@ -200,7 +200,14 @@ void crowd_submit(crowd_t *c, request_t *r, double ios, double bytes, int64_t no
 	}
 	push(l, (train_t){.time = now, .order = c->order++, .own = r});
 	if (others.left > 0) {
-		others.step = MIN(now - l->last, SPREAD_NS) / (others.left + 1);
+		/*
+		 * Reads come from many threads, each at a time of its own.  Writes come when the one before is done, and
+		 * what goes on where it ended is read so too.
+		 */
+		others.step =
+		    (r->op == REQ_READ && !(others.in_row && c->device->p->hdd) ? SPREAD_NS
+										: MIN(now - l->last, SPREAD_NS)) /
+		    (others.left + 1);
 		others.time = now + others.step;
 		others.order = c->order++;
 		others.off = others.in_row || l->nplaces == 0

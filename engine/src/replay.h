@@ -31,7 +31,7 @@ typedef struct {
 	uint64_t txgs;
 	double reads, read_bytes, writes, write_bytes; /* what was asked for, and what that stands for */
 	uint64_t syncs;
-	uint64_t missed; /* records that were read although they had not been loaded */
+	uint64_t missed;  /* records that were read although they had not been loaded */
 	uint64_t skipped; /* operations on files that do not exist (any more) */
 	throttle_t throttle;
 	arc_count_t arc;          /* during the measure; size and limit at its end */

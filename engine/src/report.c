@@ -62,7 +62,8 @@ static json_t *latency(samples_t *s)
 	return o;
 }
 
-static json_t *vdevs(const spec_t *spec, io_sum_t *sum, uint64_t *flushes, double *busy_max, char *busy_name, size_t len)
+static json_t *vdevs(const spec_t *spec, io_sum_t *sum, uint64_t *flushes, double *busy_max, char *busy_name,
+    size_t len)
 {
 	json_t *list = json_array();
 	size_t n;

@@ -75,7 +75,8 @@ void touched_find(const ops_t *ops, touched_t *files, size_t nfiles)
 	for (size_t i = 0; i < ENDS; i++)
 		ends[i].file = -1;
 	for (size_t i = 0; i < nfiles; i++)
-		if (files[i].records > 0 && (files[i].bits = calloc(files[i].records / 64 + 1, sizeof(uint64_t))) == NULL)
+		if (files[i].records > 0 &&
+		    (files[i].bits = calloc(files[i].records / 64 + 1, sizeof(uint64_t))) == NULL)
 			abort();
 	for (uint64_t i = 0; i < ops->nops; i++) {
 		const op_t *o = &ops->op[i];
