@@ -96,10 +96,10 @@ def sample(ops: Path, files: Sequence[OpsFile], rate: Rate, target: Path) -> tup
             after += np.bincount(part["file"][moved], minlength=len(files))
             out.write(part.tobytes())
             total += len(part)
+        _check_roles([f for f in files if f.id in maps], before, after, rate)
         header["nops"] = total
         out.seek(0)
         out.write(header.tobytes())
-    _check_roles(files, before, after, rate)
     return tuple(_sampled(file, maps.get(file.id)) for file in files)
 
 
@@ -232,13 +232,14 @@ def _logs(records: Ops, nfiles: int) -> set[int]:
 
 
 def _check_roles(files: Sequence[OpsFile], before: Ints, after: Ints, rate: Rate) -> None:
+    """Raise InputError where nothing is left of what a role's ``files`` were asked for."""
     for role in sorted({f.role for f in files}):
         mine = [f.id for f in files if f.role == role]
         if before[mine].sum() and not after[mine].sum():
+            size = format_size(sum(max(f.size, f.size_end) for f in files if f.role == role))
             raise InputError(
                 f"the sample {rate} has nothing of role {role}, of which {before[mine].sum():,} reads and writes "
-                f"in {format_size(sum(max(f.size, f.size_end) for f in files if f.role == role))} were recorded; "
-                f"take a larger one, such as --sample 1/{max(1, rate.of // 4)}"
+                f"in {size} were recorded; take a larger one, such as --sample 1/{max(1, rate.of // 4)}"
             )
 
 
