@@ -17,7 +17,7 @@ typedef enum { READS, WRITES, KINDS } kind_t;
 
 /* A request that waits for its turn, or those that one stands for. */
 typedef struct {
-	int64_t time, step;
+	int64_t time, step; /* from one to the next, on average */
 	uint64_t order;
 	request_t *own; /* NULL: others */
 	uint32_t left;  /* of the others */
@@ -160,7 +160,7 @@ static bool let_in(crowd_t *c, int64_t now)
 						(chance(c) - 0.5) * (double)c->device->span / 500,
 					    t.len);
 				if (--t.left > 0) {
-					t.time += t.step;
+					t.time += (int64_t)((double)t.step * 2.0 * chance(c));
 					push(l, t);
 				}
 			}
@@ -208,7 +208,7 @@ void crowd_submit(crowd_t *c, request_t *r, double ios, double bytes, int64_t no
 		    (r->op == REQ_READ && !(others.in_row && c->device->p->hdd) ? SPREAD_NS
 										: MIN(now - l->last, SPREAD_NS)) /
 		    (others.left + 1);
-		others.time = now + others.step;
+		others.time = now + (int64_t)((double)others.step * 2.0 * chance(c));
 		others.order = c->order++;
 		others.off = others.in_row || l->nplaces == 0
 		    ? r->off + r->len
