@@ -139,7 +139,8 @@ def table(known: Results, names: list[str], rate: int) -> Iterator[str]:
                 f"| {figure} | {statistics.median(shares):.1%} | {max(shares):.1%} | {covered} of {several} |"
             ).replace("%", " %")
     yield ""
-    yield "| recording | rank correlation | chosen | of all | engine time | memory |\n|---|---|---|---|---|---|"
+    yield "| recording | rank correlation | chosen | of all | engine time | memory |"
+    yield "|---|---|---|---|---|---|"
     for name in names:
         layouts = {s: v for (n, s), v in _by_layout(known, [name]).items() if (1, 0) in v and (rate, 0) in v}
         if len(layouts) < 2:

@@ -1,4 +1,4 @@
-"""A part of the data in place of all: records that are not loaded, and files that stand for more than themselves."""
+"""A part of the data in place of all: records that are not loaded, files that stand for more."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ Ints: TypeAlias = "npt.NDArray[np.int64]"
 
 @dataclass(frozen=True)
 class Rate:
-    """One region in ``of`` is taken. ``part``: which, from 0; the parts of a rate have no region in common."""
+    """One region in ``of`` is taken. ``part``: which, from 0; the parts of a rate have none in common."""
 
     of: int
     part: int = 0
@@ -154,7 +154,7 @@ class RegionMap:
         self._rank = np.cumsum(self.taken) - self.taken
 
     def places(self, offsets: Ints) -> Ints:
-        """Return where what is at ``offsets`` is in the sample; of what is not in it, where it would follow."""
+        """Return where what is at ``offsets`` is in the sample; of what is not, where it would follow."""
         at = np.minimum(offsets // self.region, len(self.taken) - 1)
         within = np.where(self.taken[at], offsets - at * self.region, 0)
         found: Ints = self._rank[at] * self.region + within
@@ -238,8 +238,8 @@ def _check_roles(files: Sequence[OpsFile], before: Ints, after: Ints, rate: Rate
         if before[mine].sum() and not after[mine].sum():
             size = format_size(sum(max(f.size, f.size_end) for f in files if f.role == role))
             raise InputError(
-                f"the sample {rate} has nothing of role {role}, of which {before[mine].sum():,} reads and writes "
-                f"in {size} were recorded; take a larger one, such as --sample 1/{max(1, rate.of // 4)}"
+                f"the sample {rate} has nothing of role {role}, of which {before[mine].sum():,} reads and "
+                f"writes in {size} were recorded; take a larger one, such as --sample 1/{max(1, rate.of // 4)}"
             )
 
 
@@ -287,7 +287,7 @@ LOADED = 4 << 30
 
 
 def default_rate(of: Work, least_arc: int, floor: int) -> int:
-    """Return how many regions one stands for unless the user says it: a power of two, 1 for what costs little.
+    """Return how many regions one stands for by default: a power of two, 1 for what costs little.
 
     So many that neither the operations nor what is loaded for them takes an engine long, and not more than
     the study's smallest ARC allows: a part of it must be ``floor`` bytes, the least that OpenZFS takes.
