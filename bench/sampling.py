@@ -1,7 +1,7 @@
 """How far the figures of a sample are from those of all: real databases, replayed both ways.
 
     python bench/sampling.py                        records what is not there, replays, prints the table
-    python bench/sampling.py postgres rocksdb       these alone
+    python bench/sampling.py postgres /t/db.trace   these alone, of which one is a recording of your own
     python bench/sampling.py --rate 8 --parts 2     with another rate and number of samples
     python bench/sampling.py --only-table           of what was replayed so far
 
@@ -39,7 +39,7 @@ from ztune.trace.reader import Trace
 from ztune.trace.sampling import REGION, Rate
 
 PROFILE, ARC, RATE, PARTS = "ssd-sata", "512M", 4, 3
-RECORDSIZES = ("8K", "16K", "32K", "128K", "1M")
+RECORDSIZES = ("8K", "16K", "128K")
 
 
 @dataclass(frozen=True)
@@ -72,16 +72,18 @@ Results = dict[str, dict[str, Any]]
 
 def recording(name: str) -> Trace:
     """Return the recording, made now where it is not there."""
+    if name not in RECORDINGS:
+        return Trace.open(name)
     of, path = RECORDINGS[name], paths.traces() / f"sampling-{name}.trace"
     if path.exists():
         return Trace.open(path)
     return record_workload(registry.make(of.workload, of.parameters), "auto", path)
 
 
-def replay(name: str, rate: int, parts: int, engine: Engine, known: Results) -> Iterator[str]:
+def replay(name: str, rate: int, parts: int, arc: str, engine: Engine, known: Results) -> Iterator[str]:
     """Replay what is missing; give the key of each result as it comes."""
     trace = recording(name)
-    study = adjusted(built_for(trace), profile=PROFILE, arc=ARC)
+    study = adjusted(built_for(trace), profile=PROFILE, arc=arc)
     wanted = [(1, 0), *((rate, part) for part in range(parts))]
     for of, part in wanted:
         target: Replay | None = None
@@ -167,13 +169,14 @@ def main() -> int:
     parser.add_argument("names", nargs="*", default=list(RECORDINGS))
     parser.add_argument("--rate", type=int, default=RATE)
     parser.add_argument("--parts", type=int, default=PARTS)
+    parser.add_argument("--arc", default=ARC)
     parser.add_argument("--only-table", action="store_true")
     asked = parser.parse_args()
     kept = paths.home() / "sampling.json"
     known: Results = json.loads(kept.read_text()) if kept.is_file() else {}
     engine = engines.check()
     for name in () if asked.only_table else asked.names:
-        for key in replay(name, asked.rate, asked.parts, engine, known):
+        for key in replay(name, asked.rate, asked.parts, asked.arc, engine, known):
             kept.write_text(json.dumps(known, indent=1))
             print(key, known[key], file=sys.stderr, flush=True)
     mine = {key: value for key, value in known.items() if key.startswith(f"{engine.version} ")}

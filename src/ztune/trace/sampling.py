@@ -239,7 +239,8 @@ def _check_roles(files: Sequence[OpsFile], before: Ints, after: Ints, rate: Rate
             size = format_size(sum(max(f.size, f.size_end) for f in files if f.role == role))
             raise InputError(
                 f"the sample {rate} has nothing of role {role}, of which {before[mine].sum():,} reads and "
-                f"writes in {size} were recorded; take a larger one, such as --sample 1/{max(1, rate.of // 4)}"
+                f"writes in {size} were recorded; "
+                f"take a larger one, such as --sample 1/{max(1, rate.of // 4)}"
             )
 
 
