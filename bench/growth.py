@@ -4,9 +4,9 @@
     python bench/growth.py 1T --budget 32      the target: 32 layouts in 15 minutes, 8 GiB and 10 GiB
     python bench/growth.py 1T --calls 2000     with another number of calls a second
 
-Each database is made up, since nobody here has a terabyte: files of 1 GiB with 8 KiB pages, of which a fifth,
-scattered, gets four fifths of the reads and writes; scans of 128 KiB; sorts in temporary files; a log that is
-written and synced. 60 seconds of it, from a fixed seed, recorded as if by a recorder. `ztune screen` then runs
+Each database is made up, since nobody here has a terabyte: files of 1 GiB with 8 KiB pages, of which a
+fifth, scattered, gets four fifths of the reads and writes; scans of 128 KiB; sorts in temporary files; a log
+that is written and synced. 60 seconds of it, from a fixed seed, as if recorded. `ztune screen` then runs
 on it as a user's would, and this looks at it ten times a second: the processors' time of all that it starts,
 their memory (what files hold left out), and the disk that the engines' unlinked files take. What is there
 already in `growth.json` of ZTUNE_HOME is not done again.
@@ -155,7 +155,7 @@ def _unlinked(process: psutil.Process) -> int:
     with contextlib.suppress(OSError):
         for link in folder.iterdir():
             with contextlib.suppress(OSError):
-                if "ztune-disk-" in os.readlink(link):
+                if "ztune-disk-" in str(link.readlink()):
                     taken += link.stat().st_blocks * 512
     return taken
 

@@ -11,13 +11,13 @@
 #define AT_ONCE 10 /* zfs_vdev_sync_read_max_active and its like: requests of a kind that OpenZFS has on a disk */
 #define STREAMS 16
 #define PLACES 64
-#define SPREAD_NS 1000000000LL /* the others come within this time: after a pause the next one says nothing */
+#define SPREAD_NS 1000000000LL /* the others come within this time */
 
 typedef enum { READS, WRITES, KINDS } kind_t;
 
 /* A request that waits for its turn, or those that one stands for. */
 typedef struct {
-	int64_t time, step;
+	int64_t time, step; /* from one to the next, on average */
 	uint64_t order;
 	request_t *own; /* NULL: others */
 	uint32_t left;  /* of the others */
@@ -160,7 +160,7 @@ static bool let_in(crowd_t *c, int64_t now)
 						(chance(c) - 0.5) * (double)c->device->span / 500,
 					    t.len);
 				if (--t.left > 0) {
-					t.time += t.step;
+					t.time += (int64_t)((double)t.step * 2.0 * chance(c));
 					push(l, t);
 				}
 			}
@@ -200,8 +200,15 @@ void crowd_submit(crowd_t *c, request_t *r, double ios, double bytes, int64_t no
 	}
 	push(l, (train_t){.time = now, .order = c->order++, .own = r});
 	if (others.left > 0) {
-		others.step = MIN(now - l->last, SPREAD_NS) / (others.left + 1);
-		others.time = now + others.step;
+		/*
+		 * Reads come from many threads, each at a time of its own.  Writes come when the one before is done, and
+		 * what goes on where it ended is read so too.
+		 */
+		others.step =
+		    (r->op == REQ_READ && !(others.in_row && c->device->p->hdd) ? SPREAD_NS
+										: MIN(now - l->last, SPREAD_NS)) /
+		    (others.left + 1);
+		others.time = now + (int64_t)((double)others.step * 2.0 * chance(c));
 		others.order = c->order++;
 		others.off = others.in_row || l->nplaces == 0
 		    ? r->off + r->len

@@ -1,6 +1,6 @@
 /*
- * A disk on which each request may stand for several.  The others come after it, evenly over the time until the next of
- * their kind is due, and the disk has to do them too: whoever asks meanwhile waits as if they were there.  A request's
+ * A disk on which each request may stand for several.  The others come after it, evenly over a second or, writes, as fast
+ * as they followed each other before, and the disk has to do them too: whoever asks meanwhile waits as if they were there.  A request's
  * own time counts once.  Of those that stand for others no more are on the disk at a time than OpenZFS sends there; the
  * rest wait in the order of their times, so that a disk which is too slow for all of them holds up the sampled ones as
  * long.  Knows nothing of OpenZFS.

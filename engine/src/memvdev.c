@@ -6,6 +6,7 @@
 
 #include "crowd.h"
 #include "device.h"
+#include "sampled.h"
 #include "store.h"
 #include "vtime.h"
 #include "weights.h"
@@ -220,6 +221,20 @@ static void wait_instant(zio_t *z)
 	instant[ninstant++] = z;
 }
 
+/* Blocks of files that stand for themselves, by the parts of an aggregated write. */
+static void note_written(zio_t *z, const disk_t *d)
+{
+	const zbookmark_phys_t *b = &z->io_bookmark;
+	zio_link_t *zl = NULL;
+	zio_t *p;
+
+	if (z->io_flags & ZIO_FLAG_DELEGATED)
+		while ((p = zio_walk_parents(z, &zl)) != NULL)
+			note_written(p, d);
+	else if (d->class != VC_CACHE && weights_of(d->pool, b->zb_objset, b->zb_object, 0) <= 1.0)
+		sampled_written(z);
+}
+
 void disk_begin(zio_t *z, disk_t *d)
 {
 	store_t *s = backing_of(d)->store;
@@ -230,6 +245,8 @@ void disk_begin(zio_t *z, disk_t *d)
 	in_flight++;
 	begun++;
 	(void)account_io(z, d, targets, &stands);
+	if (modelling && weights_rate() > 1.0 && z->io_type == ZIO_TYPE_WRITE)
+		note_written(z, d);
 	if (!ZIO_IS_FLUSH(z)) {
 		mem = store_at(s, &fd);
 		if (z->io_type == ZIO_TYPE_WRITE)

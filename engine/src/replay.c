@@ -304,7 +304,8 @@ static int load_touched(rfile_t *f, uint64_t *done, uint64_t total)
 
 	file_name(f, name, sizeof(name));
 	if ((error = fl_create(fl_root(R.vols[f->dataset]), name, &new_file, &f->f, &commit)) != 0 ||
-	    (error = fl_truncate(f->f, f->start_size, &commit)) != 0)
+	    (error = fl_truncate(f->f, f->start_size, &commit)) != 0 ||
+	    (error = sampled_depth(f->f, (f->whole + t->recordsize - 1) / t->recordsize)) != 0)
 		return failed(error, "Creating", f);
 	for (uint64_t w = 0; w < t->records; w += FANOUT) {
 		uint64_t end = MIN(w + FANOUT, t->records), n, i = w;
@@ -324,8 +325,6 @@ static int load_touched(rfile_t *f, uint64_t *done, uint64_t total)
 			return rc;
 		progress("load", total > 0 ? (double)*done / (double)total : 1.0, false);
 	}
-	if ((error = sampled_depth(f->f, f->whole / t->recordsize + 1)) != 0)
-		return failed(error, "Filling", f);
 	return 0;
 }
 
@@ -962,8 +961,12 @@ static int run_op(const op_t *o)
 
 static int limit_arc(void)
 {
-	uint64_t limit = R.spec->rate > 1 ? sampled_arc_limit(R.spec->arc_max) : R.spec->arc_max;
-	uint64_t size, evictable, pinned;
+	uint64_t limit = R.spec->arc_max, size, evictable, pinned;
+
+	if (R.spec->rate > 1) {
+		sampled_let_go();
+		limit = sampled_arc_limit(limit);
+	}
 
 	/* While something is evicted other threads go on, and let go of more. */
 	for (int i = 0; i < ARC_TRIES; i++) {

@@ -141,6 +141,41 @@ int arc_tempreserve_space(spa_t *spa, uint64_t reserve, uint64_t txg)
 	return error;
 }
 
+static struct written {
+	spa_t *spa;
+	blkptr_t bp;
+} *written;
+static size_t nwritten, written_room;
+
+void sampled_written(const void *zio)
+{
+	const zio_t *z = zio, *logical = z->io_logical;
+	const zbookmark_phys_t *b = &z->io_bookmark;
+	uint64_t h = (b->zb_object * 0x9e3779b97f4a7c15ULL + b->zb_blkid) * 0xbf58476d1ce4e5b9ULL;
+
+	if (logical == NULL || logical->io_bp == NULL || logical->io_type != ZIO_TYPE_WRITE || b->zb_level != 0 ||
+	    (int64_t)b->zb_object <= 0 || logical->io_prop.zp_type != DMU_OT_PLAIN_FILE_CONTENTS ||
+	    (double)(h >> 32) * weights_rate() < 4294967296.0)
+		return;
+	if (nwritten == written_room &&
+	    (written = realloc(written, (written_room = written_room * 2 + 1024) * sizeof(*written))) == NULL)
+		abort();
+	written[nwritten++] = (struct written){z->io_spa, *logical->io_bp};
+}
+
+void sampled_let_go(void)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < nwritten; i++) {
+		if (BP_BIRTH(&written[i].bp) + 2 > spa_last_synced_txg(written[i].spa))
+			written[n++] = written[i];
+		else
+			arc_freed(written[i].spa, &written[i].bp);
+	}
+	nwritten = n;
+}
+
 /* --- records that are not there --- */
 
 static uint64_t missed;
@@ -205,7 +240,7 @@ int sampled_depth(fl_file_t *f, uint64_t records)
 	if (levels <= f->dn->dn_nlevels)
 		return 0;
 	tx = dmu_tx_create(f->vol->os);
-	dmu_tx_hold_write_by_dnode(tx, f->dn, 0, 1);
+	dmu_tx_hold_write_by_dnode(tx, f->dn, 0, (int)f->block);
 	if ((error = fl_begin(tx)) != 0)
 		return error;
 	error = dmu_object_set_nlevels(f->vol->os, f->object, levels, tx);

@@ -21,6 +21,13 @@ void sampled_pools_are_new(void);
  */
 uint64_t sampled_arc_limit(uint64_t limit);
 
+/*
+ * A block of a file that stands for itself was written (zio_t).  In the ARC of a sample it would take so many times the
+ * part that it has of the whole: one in so many stays there, the others go two groups later.
+ */
+void sampled_written(const void *zio);
+void sampled_let_go(void);
+
 /* Puts records into a file as if they were there, n from a record on; at most as many as 16 MiB hold, or one. */
 int sampled_fill(fl_file_t *file, uint64_t first, uint64_t n);
 /* Has a file's tree of blocks be as high as that of so many records. */
@@ -41,7 +48,6 @@ sampled_count_t sampled_counted(void);
 /* Reads of records that are not there. */
 uint64_t sampled_missed(void);
 /* Whether what is about to be decompressed is one of these; then it is zeros. */
-struct abd;
 bool sampled_is_filled(const void *abd, uint64_t len);
 
 #endif

@@ -78,6 +78,13 @@
 #define ZIO_IS_FLUSH(z) ((z)->io_type == ZIO_TYPE_IOCTL)
 #endif
 
+/* The transaction group in which a block was written. */
+#ifdef BP_GET_BIRTH
+#define BP_BIRTH(bp) BP_GET_BIRTH(bp)
+#else
+#define BP_BIRTH(bp) BP_PHYSICAL_BIRTH(bp)
+#endif
+
 #if OPENZFS_NUMBER >= 20400
 #define DN_WRITE(dn, off, len, buf, tx) dmu_write_by_dnode((dn), (off), (len), (buf), (tx), DMU_READ_PREFETCH)
 #elif OPENZFS_NUMBER >= 20300

@@ -13,8 +13,9 @@ import psutil
 import pytest
 from synthetic_traces import make_trace
 
+from ztune.analysis import sampled
 from ztune.analysis.standing import standing
-from ztune.errors import MissingError
+from ztune.errors import InputError, MissingError
 from ztune.onhost.tunables import TUNABLES
 from ztune.places import engine as engines
 from ztune.places.engine import Engine
@@ -26,6 +27,7 @@ from ztune.runs.refine import back_to_default
 from ztune.runs.search import stopped
 from ztune.store.db import Store
 from ztune.study import Layout, Study, generic
+from ztune.study.adjust import adjusted
 from ztune.study.hardware import bought
 from ztune.study.layout import with_settings
 from ztune.study.loader import resolve_profiles
@@ -173,3 +175,57 @@ def test_killed_engine_marks_its_layout_alone(engine: Engine, tmp_path: Path) ->
     failed = [entry for entry in layouts if entry["status"] == "failed"]
     assert len(failed) == 1 and failed[0]["error"].startswith("the engine was killed by SIGKILL")
     assert sum(entry["status"] == "ok" for entry in layouts) == len(layouts) - 1 >= 2
+
+
+def test_a_part_of_the_data_stands_for_all(engine: Engine, tmp_path: Path) -> None:
+    from ztune.cli.show import trial_json
+
+    trace = make_trace(tmp_path / "a.trace", size=64 << 20, writes=300)
+    study = adjusted(generic.build({"data", "wal"}), arc="256M")
+    options = ScreenOptions(budget=1, jobs=2, only=True, sample=4)
+    with Store.open() as store:
+        done = screening.start(store, trace, study, engine, options)
+        trials = store.trials(done.id)
+        record = json.loads(json.dumps(trial_json(done, trials[1])))
+        # It goes on with the sample that it began with, whatever suits now.
+        again = screening.resume(store, done, trace, engine, ScreenOptions(budget=1, jobs=2, only=True))
+        assert len(store.trials(again.id)) == len(trials)
+    assert [(t.status, t.condition) for t in trials] == [
+        ("ok", ""), ("ok", "part 1"), ("ok", "part 2"), ("ok", "part 3"),
+    ]  # fmt: skip
+    assert done.options["sample"] == 4
+    whole = run(Replay(trace, engine), study, study.layout)
+    logical, space = whole["logical"], whole["space"]
+    assert isinstance(logical, dict) and isinstance(space, dict)
+    # The samples are all of it together, and the log is in each.
+    assert sum(t.measure["logical"]["writes"] for t in trials) == 4 * logical["writes"]
+    assert {t.measure["logical"]["syncs"] for t in trials} == {logical["syncs"]}
+    for trial in trials:
+        assert trial.measure["space"]["files"] == space["files"]
+        assert trial.measure["space"]["allocated"] == pytest.approx(space["allocated"], rel=0.03)
+    found = sampled.error(done, trials)
+    assert found is not None and found.samples == 4 and set(found.within) >= {"modelled_s", "written"}
+    assert "one region of 1M in 4 was replayed" in sampled.sentence(done, trials)
+    # The right part again.
+    result = rerun(record, trace, engine).result
+    assert result is not None
+    assert result["measure"]["logical"] == record["trial"]["result"]["measure"]["logical"]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (ScreenOptions(sample=8), r"leaves 32M of the smallest ARC of the study \(256M\).* 1/4 is the least"),
+        (ScreenOptions(sample=4, ages=("used",)), "can't be replayed with --age"),
+        (ScreenOptions(sample=4, load="all"), "--load all loads no sample"),
+    ],
+)
+def test_a_sample_that_can_not_be_is_said_before_anything_runs(
+    engine: Engine, tmp_path: Path, options: ScreenOptions, said: str
+) -> None:
+    trace = make_trace(tmp_path / "a.trace", size=64 << 20, writes=30)
+    study = adjusted(generic.build({"data", "wal"}), arc="256M")
+    with Store.open() as store:
+        with pytest.raises(InputError, match=said):
+            screening.start(store, trace, study, engine, options)
+        assert store.runs() == []

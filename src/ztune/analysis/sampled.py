@@ -1,8 +1,8 @@
 """How far the figures of a sample may be from those of all: by samples that have no region in common.
 
-The base and the layout to recommend are replayed with several of the samples that a rate has. What these differ
-by says how far one of them is from all, with Student's t, since there are few, and the correction for a finite
-population, since all of them together are the whole. The larger share of the two layouts counts.
+The base and the layout to recommend are replayed with several of the samples that a rate has. What these
+differ by says how far one of them is from all, with Student's t, since there are few, and the correction for
+a finite population, since all of them together are the whole. The larger share of the two layouts counts.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class SampleError:
 
 
 def half_width(values: Sequence[float], of: int) -> float:
-    """Return by how much the first of ``values``, each of another sample of ``of`` there are, may be off at 95 %:
+    """Return by how much the first of ``values``, each of another of ``of`` samples, may be off at 95 %;
     NaN for fewer than two."""
     if len(values) < 2:
         return math.nan
@@ -89,19 +89,19 @@ def _share(metric: Metric, trials: Sequence[Trial], of: int) -> float | None:
 
 
 def sentence(run: Run, trials: Sequence[Trial]) -> str:
-    """Return what was sampled and how far figures may be off, as a sentence or two; "" where all was replayed."""
+    """Return what was sampled and how far figures may be off, in a sentence or two; "" where all was."""
     found = error(run, trials)
     if found is None:
         return ""
     text = (
-        f"Of the data one region of {format_size(found.region)} in {found.of} was replayed, with that part of the "
-        f"ARC; of the logs every call."
+        f"Of the data one region of {format_size(found.region)} in {found.of} was replayed, with that part "
+        f"of the ARC; of the logs every call."
     )
     if not found.within:
         return text
     metrics = table("modelled")
     shares = [f"{metrics[key].label} ±{max(100 * share, 0.1):.1f} %" for key, share in found.within.items()]
     return (
-        f"{text} By {found.samples} samples that have no region in common, {100 * LEVEL:.0f} % of such figures are "
-        f"within these shares of what all would give: {listed(shares)}."
+        f"{text} By {found.samples} samples that have no region in common, {100 * LEVEL:.0f} % of such "
+        f"figures are within these shares of what all would give: {listed(shares)}."
     )

@@ -191,8 +191,8 @@ sample_option = option(
 load_option = option(
     "--load",
     type=click.Choice(["all", "touched"]),
-    help="What is written to the pools before a replay: all files, or the records that the recording touches, "
-    "and of the rest what it takes. Default: all up to 1 GiB.",
+    help="What is written to the pools before a replay: all files, or the records that the recording "
+    "touches; the rest counts as space. Default: all up to 1 GiB.",
 )
 budget_option = option(
     "--budget",

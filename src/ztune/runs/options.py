@@ -37,8 +37,8 @@ class ScreenOptions(Options):
     ``processor``, which ``HostProcessors`` keeps, else of the recorded host. ``ages``: pools on which the
     base and the best are tried once more. ``beside``: a second recording that they are replayed beside, as
     ``places.neighbour.Neighbour`` keeps it; empty: none. ``elsewhere``: whether the best are tried with other
-    sizes of the ARC. ``sample``: one region in so many is replayed, of ``region`` bytes; 0: what suits, and in
-    a run's record what was chosen. ``load``: "all" of the files, or what is "touched"; empty: what suits.
+    sizes of the ARC. ``sample``: one region in so many is replayed, of ``region`` bytes; 0: what suits, and
+    in a run's record what was chosen. ``load``: "all" of the files, or what is "touched"; empty: what suits.
     """
 
     jobs: int = 0

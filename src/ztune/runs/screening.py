@@ -53,8 +53,8 @@ _LOOK_AHEAD = 8
 _OF_ARC = {HALF_ARC: 0.5, TWICE_ARC: 2.0}
 """The conditions with another ARC, as shares of the layout's."""
 PARTS = 4
-"""How many samples that have no region in common are replayed of the base and of the layout to recommend, where
-a part was sampled: what they differ by is how far a figure of one may be from that of all."""
+"""How many samples that have no region in common are replayed of the base and of the layout to recommend,
+where a part is: what they differ by is how far a figure of one may be from that of all."""
 
 
 def versions(engine: Engine) -> dict[str, str]:

@@ -1,11 +1,16 @@
 """Takes one address region in so many of a trace's data, and all of its logs.
 
-Sampling by address (SHARDS, FAST '15; Miniature Simulations, ATC '17): a hash of file and region decides, so
-all that is ever done to a region is in the sample or none of it, and what a cache of a part of the size does
-with it is what the whole cache does with all. The regions of a file that are in the sample lie side by side
-in a file of that part of its size: indirect blocks are then as full as they are in truth, and a scan goes on
-from one region of the sample to the next. What is not sampled: logs, whose every write and sync counts; and
-the smallest files, of which a few blocks get most of the work.
+Sampling by address (SHARDS, FAST '15; Miniature Simulations, ATC '17): all that is ever done to a region is
+in the sample or none of it, and what a cache of a part of the size does with it is what the whole cache does
+with all. What is known to go wrong is that few regions get much of the work, and are in the sample or not. So
+the regions of a role are put in the order of how often they are used, and of each N that follow each other
+one is taken, by a hash: each sample has its part of those used often and of those never used. Figures need no
+correction by how many references a sample got then, as SHARDS has one.
+
+The regions of a file that are in the sample lie side by side in a file of that part of its size: indirect
+blocks are then as full as they are in truth, and a scan goes on from one region of the sample to the next.
+What is not sampled: logs, whose every write and sync counts; and the smallest files, of which a few blocks
+get most of the work.
 """
 
 from __future__ import annotations
@@ -21,11 +26,12 @@ import numpy.typing as npt
 
 from ztune.errors import InputError
 from ztune.files import writing
+from ztune.onhost.words import ROLES
 from ztune.trace.ops import HEADER, OpsFile, read_ops
 from ztune.trace.schema import Flag, Op
 from ztune.units import format_size
 
-VERSION = 1  # part of the file names of samples
+VERSION = 2  # part of the file names of samples
 REGION = 1 << 20
 """Bytes of a region at least; it is as large as the largest record of a study."""
 WHOLE_BYTES = 8 << 20
@@ -43,7 +49,7 @@ Ints: TypeAlias = "npt.NDArray[np.int64]"
 
 @dataclass(frozen=True)
 class Rate:
-    """One region in ``of`` is taken. ``part``: which, from 0; the parts of a rate have no region in common."""
+    """One region in ``of`` is taken. ``part``: which, from 0; the parts of a rate have none in common."""
 
     of: int
     part: int = 0
@@ -69,11 +75,7 @@ def sample(ops: Path, files: Sequence[OpsFile], rate: Rate, target: Path) -> tup
     _, records = read_ops(ops)
     ends = _ends(records, files)
     kept = whole(records, files, ends)
-    maps = {
-        file.id: RegionMap(file, ends[file.id], rate)
-        for file in files
-        if file.id not in kept and file.size >= 0
-    }
+    maps = _maps(records, files, ends, kept, rate)
     before, after = np.zeros(len(files), np.int64), np.zeros(len(files), np.int64)
     header = np.zeros(1, HEADER)
     header[0] = read_ops(ops)[0][0]
@@ -94,10 +96,10 @@ def sample(ops: Path, files: Sequence[OpsFile], rate: Rate, target: Path) -> tup
             after += np.bincount(part["file"][moved], minlength=len(files))
             out.write(part.tobytes())
             total += len(part)
+        _check_roles([f for f in files if f.id in maps], before, after, rate)
         header["nops"] = total
         out.seek(0)
         out.write(header.tobytes())
-    _check_roles(files, before, after, rate)
     return tuple(_sampled(file, maps.get(file.id)) for file in files)
 
 
@@ -108,18 +110,51 @@ def _sampled(file: OpsFile, regions: RegionMap | None) -> OpsFile:
     return replace(file, size=size, size_end=end, sampled=True, whole=max(file.size, file.size_end))
 
 
+def _maps(
+    records: Ops, files: Sequence[OpsFile], ends: Sequence[int], kept: set[int], rate: Rate
+) -> dict[int, RegionMap]:
+    """Return what of each file that is not whole is taken, by its number."""
+    maps: dict[int, RegionMap] = {}
+    for role in sorted({f.role for f in files}):
+        mine = [f for f in files if f.role == role and f.id not in kept]
+        counts = [max(ends[f.id], f.size, f.size_end) // rate.region + 1 for f in mine]
+        if not mine:
+            continue
+        first = np.concatenate([[0], np.cumsum(counts)])
+        start = np.full(len(files) + 1, -1, np.int64)
+        start[[f.id for f in mine]] = first[:-1]
+        rows = records[np.isin(records["op"], _MOVED) & (start[records["file"]] >= 0)]
+        region = start[rows["file"]] + np.maximum(rows["offset"], 0) // rate.region
+        used = np.bincount(region, minlength=int(first[-1]))
+        taken = _taken(used, _hash(np.arange(first[-1], dtype=np.uint64), ROLES.index(role)), rate)
+        for file, begin, end in zip(mine, first[:-1].tolist(), first[1:].tolist(), strict=True):
+            maps[file.id] = RegionMap(taken[begin:end], rate.region)
+    return maps
+
+
+def _taken(used: Ints, chance: npt.NDArray[np.uint64], rate: Rate) -> npt.NDArray[np.bool_]:
+    """Return which regions are taken; ``used``: how often each is."""
+    order = np.lexsort((chance, -used))
+    group = np.empty(len(used), np.int64)
+    group[order] = np.arange(len(used)) // rate.of
+    # Within each group of regions used alike chance decides, and no region is in two parts.
+    order = np.lexsort((chance * np.uint64(0x9E3779B97F4A7C15), group))
+    place = np.empty(len(used), np.int64)
+    place[order] = np.arange(len(used)) % rate.of
+    taken: npt.NDArray[np.bool_] = place == rate.part
+    return taken
+
+
 class RegionMap:
     """Where the regions of a file that are in a sample lie in the file of the sample."""
 
-    def __init__(self, file: OpsFile, end: int, rate: Rate) -> None:
-        """``end``: where the last operation on the file ends."""
-        self.region = rate.region
-        number = np.arange(max(end, file.size, file.size_end) // rate.region + 2, dtype=np.uint64)
-        self.taken = _hash(file, number) % np.uint64(rate.of) == rate.part
+    def __init__(self, taken: npt.NDArray[np.bool_], region: int) -> None:
+        """``taken``: of each region of ``region`` bytes whether it is in the sample."""
+        self.region, self.taken = region, np.append(taken, False)
         self._rank = np.cumsum(self.taken) - self.taken
 
     def places(self, offsets: Ints) -> Ints:
-        """Return where what is at ``offsets`` is in the sample; of what is not in it, where it would follow."""
+        """Return where what is at ``offsets`` is in the sample; of what is not, where it would follow."""
         at = np.minimum(offsets // self.region, len(self.taken) - 1)
         within = np.where(self.taken[at], offsets - at * self.region, 0)
         found: Ints = self._rank[at] * self.region + within
@@ -130,11 +165,10 @@ class RegionMap:
         return int(self.places(np.array([max(size, 0)], np.int64))[0])
 
 
-def _hash(file: OpsFile, number: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
-    """Return a hash of file and region: the finaliser of splitmix64 (Steele, Lea, Flood, OOPSLA 2014)."""
+def _hash(number: npt.NDArray[np.uint64], seed: int) -> npt.NDArray[np.uint64]:
+    """Return hashes of numbers: the finaliser of splitmix64 (Steele, Lea, Flood, OOPSLA 2014)."""
     with np.errstate(over="ignore"):
-        x = (np.uint64(file.trace_id + 1) << np.uint64(40)) ^ number
-        x = x * np.uint64(0x9E3779B97F4A7C15) + np.uint64(0x9E3779B97F4A7C15)
+        x = (number + (np.uint64(seed + 1) << np.uint64(40))) * np.uint64(0x9E3779B97F4A7C15)
         x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
         x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
         found: npt.NDArray[np.uint64] = x ^ (x >> np.uint64(31))
@@ -198,12 +232,14 @@ def _logs(records: Ops, nfiles: int) -> set[int]:
 
 
 def _check_roles(files: Sequence[OpsFile], before: Ints, after: Ints, rate: Rate) -> None:
+    """Raise InputError where nothing is left of what a role's ``files`` were asked for."""
     for role in sorted({f.role for f in files}):
         mine = [f.id for f in files if f.role == role]
         if before[mine].sum() and not after[mine].sum():
+            size = format_size(sum(max(f.size, f.size_end) for f in files if f.role == role))
             raise InputError(
-                f"the sample {rate} has nothing of role {role}, of which {before[mine].sum():,} reads and writes "
-                f"in {format_size(sum(max(f.size, f.size_end) for f in files if f.role == role))} were recorded; "
+                f"the sample {rate} has nothing of role {role}, of which {before[mine].sum():,} reads and "
+                f"writes in {size} were recorded; "
                 f"take a larger one, such as --sample 1/{max(1, rate.of // 4)}"
             )
 
@@ -211,11 +247,13 @@ def _check_roles(files: Sequence[OpsFile], before: Ints, after: Ints, rate: Rate
 @dataclass(frozen=True)
 class Work:
     """What decides about a sample. ``events``: operations on what would be sampled, ``data`` its bytes,
-    ``touched`` those of regions that any operation touches."""
+    ``touched`` those of regions that any operation touches. ``regions``: that the role has which is used, and
+    has the fewest."""
 
     events: int
     data: int
     touched: int
+    regions: int
 
 
 def work(ops: Path, files: Sequence[OpsFile]) -> Work:
@@ -231,23 +269,32 @@ def work(ops: Path, files: Sequence[OpsFile]) -> Work:
     keys = np.unique(np.concatenate([number + first, number + last]))
     long = int(np.maximum(last - first - 1, 0).sum())
     data = sum(max(f.size, f.size_end) for f in files if able[f.id])
-    return Work(len(rows), data, min((len(keys) + long) * REGION, max(data, 1)))
+    touched = min((len(keys) + long) * REGION, max(data, 1))
+    regions: dict[str, int] = {}
+    for number in np.unique(rows["file"]).tolist():
+        regions.setdefault(files[number].role, 0)
+    for f in files:
+        if able[f.id] and f.role in regions:
+            regions[f.role] += max(f.size, f.size_end, ends[f.id]) // REGION + 1
+    return Work(len(rows), data, touched, min(regions.values(), default=1))
 
 
 EVENTS = 150_000
 """Operations of a sample: about 15 s of an engine, which does some 14,000 a second."""
+LEAST_REGIONS = 4
+"""Of each role a sample has so many at least."""
 LOADED = 4 << 30
 """Bytes that a replay loads at most, about: where calls lie apart, that is a record of 1 MiB for each."""
 
 
 def default_rate(of: Work, least_arc: int, floor: int) -> int:
-    """Return how many regions one stands for unless the user says it: a power of two, 1 for what costs little.
+    """Return how many regions one stands for by default: a power of two, 1 for what costs little.
 
     So many that neither the operations nor what is loaded for them takes an engine long, and not more than
     the study's smallest ARC allows: a part of it must be ``floor`` bytes, the least that OpenZFS takes.
     """
     wanted = max(of.events / EVENTS, of.touched / LOADED, 1.0)
-    allowed = max(1, least_arc // floor)
+    allowed = max(1, min(least_arc // floor, of.regions // LEAST_REGIONS))
     return min(1 << math.ceil(math.log2(wanted)), 1 << int(math.log2(allowed)))
 
 

@@ -1,0 +1,189 @@
+"""How far the figures of a sample are from those of all: real databases, replayed both ways.
+
+    python bench/sampling.py                        records what is not there, replays, prints the table
+    python bench/sampling.py postgres /t/db.trace   these alone, of which one is a recording of your own
+    python bench/sampling.py --rate 8 --parts 2     with another rate and number of samples
+    python bench/sampling.py --only-table           of what was replayed so far
+
+Each recording is replayed on the same layouts whole, everything loaded, and with samples of one region in
+RATE that have no region in common. The errors are those of single samples; an interval, as `ztune screen`
+gives it, is of all samples of a layout, and covers where the whole figure is within. Results are kept in
+`sampling.json` of ZTUNE_HOME by engine, recording, layout, rate and part: what is there is not done again, so
+this can be cut and goes on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from ztune import paths
+from ztune.analysis.metrics import number_at
+from ztune.analysis.predicted import spearman
+from ztune.analysis.sampled import half_width
+from ztune.cli._recording import record_workload
+from ztune.databases import registry
+from ztune.places import engine as engines
+from ztune.places.engine import Engine
+from ztune.places.replay import Replay
+from ztune.runs.from_trace import built_for
+from ztune.study.adjust import adjusted
+from ztune.study.layout import with_settings
+from ztune.trace.reader import Trace
+from ztune.trace.sampling import REGION, Rate
+
+PROFILE, ARC, RATE, PARTS = "ssd-sata", "512M", 4, 3
+RECORDSIZES = ("8K", "16K", "128K")
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """A recording: its workload, and what that is given."""
+
+    workload: str
+    parameters: dict[str, str]
+
+
+RECORDINGS = {
+    "postgres": Recorded("postgres-oltp", {"size": "3G", "rate": "400", "seconds": "30"}),
+    "rocksdb": Recorded("rocksdb", {"size": "3G", "rate": "1500", "seconds": "30"}),
+    "mariadb": Recorded("mariadb-oltp", {"size": "2G", "rate": "100", "seconds": "30"}),
+    "wiredtiger": Recorded("mongo-restore", {}),
+}
+FIGURES = {
+    "reads": ("physical", "reads"),
+    "bytes read": ("physical", "read_bytes"),
+    "writes": ("physical", "writes"),
+    "bytes written": ("physical", "write_bytes"),
+    "ZIL writes": ("zil", "writes"),
+    "ZIL bytes": ("zil", "bytes"),
+    "space": ("space", "allocated"),
+    "modelled time": ("model", "modelled_s"),
+}
+FEW = 100  # of a count: fewer are no figure that a layout is chosen by
+Results = dict[str, dict[str, Any]]
+
+
+def recording(name: str) -> Trace:
+    """Return the recording, made now where it is not there."""
+    if name not in RECORDINGS:
+        return Trace.open(name)
+    of, path = RECORDINGS[name], paths.traces() / f"sampling-{name}.trace"
+    if path.exists():
+        return Trace.open(path)
+    return record_workload(registry.make(of.workload, of.parameters), "auto", path)
+
+
+def replay(name: str, rate: int, parts: int, arc: str, engine: Engine, known: Results) -> Iterator[str]:
+    """Replay what is missing; give the key of each result as it comes."""
+    trace = recording(name)
+    study = adjusted(built_for(trace), profile=PROFILE, arc=arc)
+    wanted = [(1, 0), *((rate, part) for part in range(parts))]
+    for of, part in wanted:
+        target: Replay | None = None
+        for size in RECORDSIZES:
+            key = f"{engine.version} {trace.sha[:12]} {name} {size} {of}.{part}"
+            if key in known:
+                continue
+            target = target or Replay(
+                trace, engine, rate=Rate(of, part, REGION), load="all" if of == 1 else ""
+            )
+            layout = with_settings(study.layout, {"data.recordsize": size})
+            outcome = target.run(target.spec(study, layout, 1), None, threading.Event())
+            if outcome.result is None:
+                raise SystemExit(f"{key}: {outcome.error}")
+            measure = outcome.result["measure"]
+            known[key] = {label: number_at(measure, *path) for label, path in FIGURES.items()}
+            known[key]["cpu_s"] = outcome.result["load"]["cpu_s"] + measure["cpu_s"]
+            known[key]["memory"] = outcome.result["memory_peak"]
+            yield key
+
+
+def errors(known: Results, names: list[str], rate: int, figure: str) -> tuple[list[float], int, int]:
+    """Return by which share each sample is off, how often the interval covers, and of how many times."""
+    shares, covered, several = [], 0, 0
+    for layout, values in _by_layout(known, names).items():
+        all_ = values.get((1, 0))
+        found = [one[figure] for (of, _), one in sorted(values.items()) if of == rate]
+        if all_ is None or not found or (all_[figure] or 0) < (FEW if figure != "modelled time" else 0.1):
+            continue
+        assert layout
+        shares += [abs(value / all_[figure] - 1) for value in found]
+        if len(found) > 1:
+            several += 1
+            covered += abs(found[0] - all_[figure]) <= half_width(found, rate)
+    return shares, covered, several
+
+
+def _by_layout(known: Results, names: list[str]) -> dict[tuple[str, str], dict[tuple[int, int], Any]]:
+    out: dict[tuple[str, str], dict[tuple[int, int], Any]] = {}
+    for key, value in known.items():
+        _, _, name, size, sample = key.split()
+        if name in names:
+            of, part = map(int, sample.split("."))
+            out.setdefault((name, size), {})[of, part] = value
+    return out
+
+
+def table(known: Results, names: list[str], rate: int) -> Iterator[str]:
+    """Give the lines of the table: by figure, and what became of the order of the layouts."""
+    yield f"| 1/{rate} | median | worst | interval covers |\n|---|---|---|---|"
+    for figure in FIGURES:
+        shares, covered, several = errors(known, names, rate, figure)
+        if shares:
+            yield (
+                f"| {figure} | {statistics.median(shares):.1%} | {max(shares):.1%} | {covered} of {several} |"
+            ).replace("%", " %")
+    yield ""
+    yield "| recording | rank correlation | chosen | of all | engine time | memory |"
+    yield "|---|---|---|---|---|---|"
+    for name in names:
+        layouts = {s: v for (n, s), v in _by_layout(known, [name]).items() if (1, 0) in v and (rate, 0) in v}
+        if len(layouts) < 2:
+            continue
+        all_ = {size: v[1, 0]["modelled time"] for size, v in layouts.items()}
+        part = {size: v[rate, 0]["modelled time"] for size, v in layouts.items()}
+        best, chosen = min(all_, key=lambda s: all_[s]), min(part, key=lambda s: part[s])
+        cpu = sum(v[rate, 0]["cpu_s"] for v in layouts.values()) / sum(
+            v[1, 0]["cpu_s"] for v in layouts.values()
+        )
+        memory = max(v[rate, 0]["memory"] for v in layouts.values()) / max(
+            v[1, 0]["memory"] for v in layouts.values()
+        )
+        rank = spearman(list(all_.values()), list(part.values()))
+        yield (
+            f"| {name} | {rank:.2f} | {chosen} | {best}, {all_[chosen] / all_[best] - 1:.1%} better "
+            f"| {cpu:.2f} | {memory:.2f} |"
+        ).replace("%", " %")
+
+
+def main() -> int:
+    """Replay what is missing and print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("names", nargs="*", default=list(RECORDINGS))
+    parser.add_argument("--rate", type=int, default=RATE)
+    parser.add_argument("--parts", type=int, default=PARTS)
+    parser.add_argument("--arc", default=ARC)
+    parser.add_argument("--only-table", action="store_true")
+    asked = parser.parse_args()
+    kept = paths.home() / "sampling.json"
+    known: Results = json.loads(kept.read_text()) if kept.is_file() else {}
+    engine = engines.check()
+    for name in () if asked.only_table else asked.names:
+        for key in replay(name, asked.rate, asked.parts, asked.arc, engine, known):
+            kept.write_text(json.dumps(known, indent=1))
+            print(key, known[key], file=sys.stderr, flush=True)
+    mine = {key: value for key, value in known.items() if key.startswith(f"{engine.version} ")}
+    for line in table(mine, asked.names, asked.rate):
+        print(line)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

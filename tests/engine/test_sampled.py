@@ -1,0 +1,108 @@
+"""A part of the data in place of all: records that are not loaded, files that stand for more."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+from engine_build import FSYNC, MIB, READ, WRITE, Ops, replay, spec
+
+SIZE = 96 * MIB
+
+
+def mixed(n: int, size: int, page: int = 8192) -> Ops:
+    """Random reads and writes of pages in an eighth of the file, every fortieth one synced; and a scan."""
+    ops, rng = Ops(step=2_000_000), random.Random(3)
+    for i in range(n):
+        at = rng.randrange(size // page // 8) * 8 * page
+        ops.add(READ if i % 3 else WRITE, offset=at, size=page)
+        if i % 40 == 0:
+            ops.add(FSYNC)
+    for i in range(16):
+        ops.add(READ, offset=size // 2 + i * 65536, size=65536)
+    return ops
+
+
+def both(folder: Path, content: Path, ops: Ops, **asked: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    s = spec(content, size=SIZE, **asked)
+    return replay(folder, s, ops), replay(folder, {**s, "load": "touched"}, ops)
+
+
+@pytest.mark.parametrize("recordsize", ["8K", "128K"])
+def test_what_is_touched_gives_the_counts_of_all(tmp_path: Path, half: Path, recordsize: str) -> None:
+    full, part = both(tmp_path, half, mixed(600, SIZE), properties={"recordsize": recordsize})
+    assert part["load"]["missed"] == 0
+    assert part["load"]["write_bytes"] <= full["load"]["write_bytes"]
+    a, b = full["measure"], part["measure"]
+    assert b["logical"] == a["logical"]
+    assert b["by_cause"]["data"]["reads"] == pytest.approx(a["by_cause"]["data"]["reads"], rel=0.02)
+    assert b["by_cause"]["data"]["read_bytes"] == pytest.approx(a["by_cause"]["data"]["read_bytes"], rel=0.02)
+    assert b["by_cause"]["data"]["write_bytes"] == pytest.approx(
+        a["by_cause"]["data"]["write_bytes"], rel=0.02
+    )
+    assert b["zil"]["writes"] == a["zil"]["writes"]
+    metadata = a["by_cause"]["metadata"]["write_bytes"]
+    assert b["by_cause"]["metadata"]["write_bytes"] == pytest.approx(metadata, rel=0.15)
+    assert b["space"]["allocated"] == pytest.approx(a["space"]["allocated"], rel=0.03)
+    assert b["space"]["compression_ratio"] == pytest.approx(a["space"]["compression_ratio"], rel=0.03)
+
+
+def test_of_small_records_little_is_loaded(tmp_path: Path, half: Path) -> None:
+    ops = Ops()
+    ops.add(READ, offset=0, size=8192)
+    full, part = both(tmp_path, half, ops, properties={"recordsize": "8K"})
+    assert part["load"]["write_bytes"] < full["load"]["write_bytes"] / 8
+    assert part["memory_peak"] < full["memory_peak"]
+
+
+def test_what_was_not_loaded_reads_as_zeros(tmp_path: Path, half: Path) -> None:
+    # With verify each file is read whole at the end, records that are not there too.
+    s = spec(half, size=16 * MIB, properties={"recordsize": "16K"}, verify=True, load="touched")
+    ops = Ops()
+    ops.add(WRITE, offset=5 * 16384, size=100)
+    ops.add(READ, offset=9 * 16384, size=16384)
+    assert replay(tmp_path, s, ops)["status"] == "ok"
+
+
+def test_a_sampled_file_counts_for_all(tmp_path: Path, half: Path) -> None:
+    s = spec(half, size=16 * MIB, properties={"recordsize": "16K"}, sample=8)
+    s["files"][0] |= {"sampled": True, "whole": 8 * 16 * MIB}
+    ops = Ops()
+    for i in range(64):
+        ops.add(READ, offset=i * 16 * 16384, size=16384)
+    one = replay(tmp_path, s, ops)["measure"]
+    assert one["logical"]["reads"] == 8 * 64
+    assert one["by_cause"]["data"]["reads"] == 8 * 64
+    assert one["physical"]["reads"] == sum(cause["reads"] for cause in one["by_cause"].values())
+    assert one["space"]["files"] == 8 * 16 * MIB
+    assert one["space"]["allocated"] == pytest.approx(8 * 16 * MIB, rel=0.02)
+    assert one["model"]["read_latency_ms"]["count"] == 8 * 64
+
+
+def test_a_log_beside_a_sampled_file_counts_once(tmp_path: Path, half: Path) -> None:
+    s = spec(half, size=16 * MIB, properties={"recordsize": "16K"}, sample=8)
+    s["files"] = [
+        {**s["files"][0], "sampled": True, "whole": 8 * 16 * MIB},
+        {**s["files"][0], "id": 1, "size": MIB},
+    ]
+    ops = Ops(step=10_000_000, files=2)
+    for i in range(32):
+        ops.add(WRITE, file=1, offset=i * 8192, size=8192)
+        ops.add(FSYNC, file=1)
+    m = replay(tmp_path, s, ops)["measure"]
+    assert m["logical"]["writes"] == 32
+    assert m["zil"]["commits"] == 32
+    assert m["zil"]["bytes"] < 32 * 16384
+
+
+def test_a_disk_does_what_a_sampled_request_stands_for(tmp_path: Path, half: Path) -> None:
+    s = spec(half, size=16 * MIB, properties={"recordsize": "16K"})
+    ops = Ops(step=20_000_000)
+    for i in range(100):
+        ops.add(READ, offset=i * 10 * 16384, size=16384)
+    whole = replay(tmp_path, s, ops)["measure"]["model"]
+    s = {**s, "sample": 8, "files": [{**s["files"][0], "sampled": True, "whole": 8 * 16 * MIB}]}
+    part = replay(tmp_path, s, ops)["measure"]["model"]
+    assert part["busy_s_max"] == pytest.approx(8 * whole["busy_s_max"], rel=0.25)

@@ -1,0 +1,164 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ztune.errors import InputError
+from ztune.trace import sampling
+from ztune.trace.ops import HEADER, MAGIC, OPS_VERSION, RECORD, OpsFile, read_ops
+from ztune.trace.sampling import REGION, Rate, Work, check_rate, default_rate, parse_rate, sample, work
+from ztune.trace.schema import Op
+
+DATA, WAL, SMALL = 0, 1, 2
+REGIONS = 64
+FILES = (
+    OpsFile(DATA, REGIONS * REGION, "data", "/db/data", 0, REGIONS * REGION),
+    OpsFile(WAL, 0, "wal", "/db/wal", 1, 1 << 20),
+    OpsFile(SMALL, 8192, "data", "/db/small", 2, 8192),
+)
+
+
+def ops(path: Path, *rows: tuple[int, int, int, int]) -> Path:
+    """Write operations: op, file, offset, size."""
+    records = np.zeros(len(rows), RECORD)
+    for number, (op, file, offset, size) in enumerate(rows):
+        records[number]["t"], records[number]["op"], records[number]["file"] = number, op, file
+        records[number]["offset"], records[number]["size"], records[number]["file2"] = offset, size, -1
+    header = np.zeros(1, HEADER)
+    header[0] = (MAGIC, OPS_VERSION, RECORD.itemsize, len(rows), len(FILES), 1)
+    path.write_bytes(header.tobytes() + records.tobytes())
+    return path
+
+
+def reads(path: Path, n: int = 2000) -> Path:
+    """Reads of pages, of which the first regions get the most, and a log."""
+    rng = np.random.default_rng(1)
+    region = np.minimum(rng.zipf(1.5, n) - 1, REGIONS - 1)
+    offset = region * REGION + rng.integers(0, REGION // 8192, n) * 8192
+    rows = [(Op.READ, DATA, int(at), 8192) for at in offset]
+    rows += [row for i in range(20) for row in ((Op.WRITE, WAL, i * 4096, 4096), (Op.FSYNC, WAL, -1, -1))]
+    return ops(path, *rows)
+
+
+def test_the_parts_of_a_rate_are_the_whole_and_have_nothing_in_common(tmp_path: Path) -> None:
+    whole, calls, bytes_ = reads(tmp_path / "ops.bin"), 0, 0
+    for part in range(4):
+        files = sample(whole, FILES, Rate(4, part), tmp_path / f"{part}.bin")
+        records = read_ops(tmp_path / f"{part}.bin")[1]
+        mine = records[records["file"] == DATA]
+        calls += len(mine)
+        bytes_ += files[DATA].size
+        assert files[DATA].sampled and files[DATA].whole == FILES[DATA].size
+        assert (mine["offset"] + mine["size"] <= files[DATA].size).all()
+        # Logs and the smallest files are in each, as they are.
+        assert files[WAL] == FILES[WAL] and files[SMALL] == FILES[SMALL]
+        assert (records["file"] == WAL).sum() == 40
+    assert calls == 2000
+    assert bytes_ == FILES[DATA].size
+
+
+def test_each_part_has_its_share_of_what_is_used_often(tmp_path: Path) -> None:
+    rng = np.random.default_rng(2)
+    # Each eight regions are used alike, and some a hundred times as often as others.
+    rows = [
+        (Op.READ, DATA, region * REGION + int(rng.integers(0, 128)) * 8192, 8192)
+        for region in range(REGIONS)
+        for _ in range(1 + 100 // (1 + region // 8))
+    ]
+    whole = ops(tmp_path / "ops.bin", *rows)
+    found = []
+    for part in range(8):
+        sample(whole, FILES, Rate(8, part), tmp_path / "part.bin")
+        found.append(len(read_ops(tmp_path / "part.bin")[1]))
+    assert sum(found) == len(rows)
+    assert max(found) == min(found)
+
+
+def test_a_scan_goes_on_from_region_to_region(tmp_path: Path) -> None:
+    rows = [(Op.READ, DATA, at, 1 << 16) for at in range(0, REGIONS * REGION, 1 << 16)]
+    files = sample(ops(tmp_path / "ops.bin", *rows), FILES, Rate(4), tmp_path / "part.bin")
+    offsets = read_ops(tmp_path / "part.bin")[1]["offset"].tolist()
+    assert offsets == list(range(0, files[DATA].size, 1 << 16))
+
+
+def test_a_call_over_several_regions_has_those_of_the_sample(tmp_path: Path) -> None:
+    whole = ops(tmp_path / "ops.bin", (Op.READ, DATA, 0, REGIONS * REGION))
+    total = 0
+    for part in range(4):
+        sample(whole, FILES, Rate(4, part), tmp_path / "part.bin")
+        (one,) = read_ops(tmp_path / "part.bin")[1]
+        assert one["offset"] == 0
+        total += int(one["size"])
+    assert total == REGIONS * REGION
+
+
+def test_a_file_is_cut_where_the_sample_has_that_place(tmp_path: Path) -> None:
+    whole = ops(tmp_path / "ops.bin", (Op.TRUNCATE, DATA, -1, 32 * REGION), (Op.FSYNC, DATA, -1, -1))
+    sizes = []
+    for part in range(4):
+        sample(whole, FILES, Rate(4, part), tmp_path / "part.bin")
+        cut, sync = read_ops(tmp_path / "part.bin")[1]
+        sizes.append(int(cut["size"]))
+        assert sync["op"] == Op.FSYNC
+    assert sum(sizes) == 32 * REGION
+
+
+def test_what_is_written_in_order_and_synced_is_a_log_whatever_its_role(tmp_path: Path) -> None:
+    rows = [
+        row for i in range(40) for row in ((Op.WRITE, DATA, i * 8192, 8192), (Op.FDATASYNC, DATA, -1, -1))
+    ]
+    files = sample(ops(tmp_path / "ops.bin", *rows), FILES, Rate(4), tmp_path / "part.bin")
+    assert not files[DATA].sampled
+    assert len(read_ops(tmp_path / "part.bin")[1]) == 80
+
+
+def test_a_role_of_which_nothing_is_left_is_said(tmp_path: Path) -> None:
+    whole = ops(tmp_path / "ops.bin", (Op.READ, DATA, 0, 8192))
+    empty = 0
+    for part in range(4):
+        try:
+            sample(whole, FILES, Rate(4, part), tmp_path / f"{part}.bin")
+        except InputError as error:
+            empty += 1
+            assert "nothing of role data, of which 1 reads and writes in 64M were recorded" in str(error)
+            assert not (tmp_path / f"{part}.bin").exists()
+    assert empty == 3
+
+
+@pytest.mark.parametrize("text", ["8", "1/", "2/8", "1/0", "1/x", "1/-4", "0.125"])
+def test_a_rate_is_one_in_n(text: str) -> None:
+    with pytest.raises(InputError, match="is no rate; write 1/N"):
+        parse_rate(text)
+    assert parse_rate(" 1/8 ") == 8
+
+
+def test_a_rate_leaves_openzfs_the_least_arc() -> None:
+    check_rate(8, 512 << 20, 64 << 20)
+    with pytest.raises(InputError, match=r"leaves 32M of the smallest ARC .* 1/8 is the least"):
+        check_rate(16, 512 << 20, 64 << 20)
+
+
+def test_the_default_is_all_of_what_costs_little_and_no_less_than_the_arc_allows() -> None:
+    floor = 64 << 20
+    assert default_rate(Work(100_000, 1 << 30, 1 << 30, 1000), 1 << 30, floor) == 1
+    assert default_rate(Work(1_200_000, 1 << 30, 1 << 30, 1000), 1 << 30, floor) == 8
+    assert default_rate(Work(1_200_000, 1 << 40, 400 << 30, 10**6), 16 << 30, floor) == 128
+    assert default_rate(Work(1_200_000, 1 << 40, 400 << 30, 10**6), 100 << 20, floor) == 1
+    # A role of few regions has some in the sample.
+    assert default_rate(Work(1_200_000, 1 << 40, 400 << 30, 40), 16 << 30, floor) == 8
+
+
+def test_work_is_what_would_be_sampled(tmp_path: Path) -> None:
+    found = work(reads(tmp_path / "ops.bin"), FILES)
+    assert found.events == 2000
+    assert found.data == FILES[DATA].size
+    assert REGION <= found.touched <= found.data
+    assert found.regions == REGIONS + 1
+
+
+def test_touched_bytes_are_of_whole_records(tmp_path: Path) -> None:
+    rows = [(Op.READ, DATA, 0, 8192), (Op.READ, DATA, 8192, 8192), (Op.READ, DATA, 5 * REGION, 2 * REGION)]
+    found = sampling.touched_bytes(ops(tmp_path / "ops.bin", *rows), FILES, {DATA: 128 << 10, WAL: 1 << 20})
+    assert found == (128 << 10) + 2 * REGION
