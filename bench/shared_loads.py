@@ -1,9 +1,10 @@
 """What shared loads save: the engine's processor time for a run's layouts, with and without images.
 
-    python bench/shared_loads.py RUN [--layouts N] [--json FILE]
+    python bench/shared_loads.py RUN [--layouts N] [--against ENGINE] [--json FILE]
 
 RUN is a screening (`ztune list runs`). Each of its layouts is replayed twice, one right after the other: by
-an engine that loads for itself, and by one that begins from an image, made when the first layout needs it.
+an engine that loads for itself (ENGINE, such as an older one; default: the same), and by one that begins
+from an image, made when the first layout needs it.
 Time is that of the engines' processors, loads included, so that a busy machine matters little. The goal: at
 most half, with the same counts.
 """
@@ -58,6 +59,7 @@ def main() -> int:
     )
     parser.add_argument("run", metavar="RUN")
     parser.add_argument("--layouts", type=int, help="only so many")
+    parser.add_argument("--against", type=Path, metavar="ENGINE")
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
     program = engines.check()
@@ -76,7 +78,8 @@ def main() -> int:
         spec_file, load_file = Path(folder, "spec.json"), Path(folder, "load.json")
 
         def call(command: str, spec: Path, *image: str) -> tuple[dict[str, Any], float]:
-            return engine(str(program.path), command, "--spec", str(spec), "--ops", str(inputs.ops), *image)
+            path = program.path if image else given.against or program.path
+            return engine(str(path), command, "--spec", str(spec), "--ops", str(inputs.ops), *image)
 
         for trial in track(trials, description="replays", console=Console(stderr=True)):
             spec = dict(trial.spec or {})

@@ -237,3 +237,26 @@ uint64_t clockwork_evict(void)
 	clockwork_wait_evicted();
 	return wmsum_value(&arc_sums.arcstat_evict_skip) - too_young;
 }
+
+/* What OpenZFS keeps of decompressed blocks is a share of this; it looks once a second whether it keeps more. */
+#define LOOKS 2
+
+static bool no_buffers;
+
+uint64_t arc_target_bytes(void)
+{
+	typedef uint64_t target_fn(void);
+	static target_fn *real;
+
+	if (real == NULL)
+		real = (target_fn *)(uintptr_t)dlsym(RTLD_NEXT, "arc_target_bytes");
+	return no_buffers ? 0 : real();
+}
+
+void clockwork_drop_buffers(void)
+{
+	no_buffers = true;
+	for (int i = 0; i < LOOKS; i++)
+		vtime_sleep_until(vtime_now() + NANOSEC);
+	no_buffers = false;
+}

@@ -42,6 +42,7 @@ static uint64_t left_out;
 /* What is a thread's own.  By a key, since the engine's threads are not the kernel's. */
 typedef struct {
 	owner_t owner;
+	bool file; /* and it is a block of a file's data that the thread has in hand */
 	int depth; /* within a call that is counted, or one that is not to be */
 } mine_t;
 
@@ -195,6 +196,7 @@ static int64_t since(int64_t start)
 	return MAX(processor_ns() - start - (int64_t)processor_clock_ns(), 0);
 }
 
+bool processor_unread;
 bool (*processor_is_zeros)(const void *abd, uint64_t len);
 void (*processor_done)(processor_op_t op, int algorithm, int level, uint64_t bytes, uint64_t out);
 
@@ -228,19 +230,26 @@ void processor_copied(const void *objset, uint64_t bytes)
 
 /* --- functions that take the place of the library's --- */
 
+static bool of_file(const blkptr_t *bp)
+{
+	return bp != NULL && BP_GET_LEVEL(bp) == 0 && BP_GET_TYPE(bp) == DMU_OT_PLAIN_FILE_CONTENTS;
+}
+
 /* What a thread of the pipeline does is for the block that it has in hand, or one of the same dataset above it. */
 void zio_execute(void *arg)
 {
 	typedef void execute_fn(void *);
 	REAL(execute_fn, "zio_execute");
 	mine_t *m = mine();
-	owner_t before = m->owner;
+	mine_t before = *m;
 	zio_t *z = arg;
 
 	if (z->io_bookmark.zb_objset != 0)
 		m->owner = (owner_t){z->io_spa, z->io_bookmark.zb_objset};
+	m->file = of_file(z->io_bp);
 	real(z);
-	m->owner = before;
+	m->owner = before.owner;
+	m->file = before.file;
 }
 
 int arc_read(zio_t *pio, spa_t *spa, const blkptr_t *bp, arc_read_done_func_t *done, void *priv,
@@ -250,12 +259,14 @@ int arc_read(zio_t *pio, spa_t *spa, const blkptr_t *bp, arc_read_done_func_t *d
 	    arc_flags_t *, const zbookmark_phys_t *);
 	REAL(read_fn, "arc_read");
 	mine_t *m = mine();
-	owner_t before = m->owner;
+	mine_t before = *m;
 	int error;
 
 	m->owner = (owner_t){spa, zb->zb_objset};
+	m->file = of_file(bp);
 	error = real(pio, spa, bp, done, priv, priority, flags, arc_flags, zb);
-	m->owner = before;
+	m->owner = before.owner;
+	m->file = before.file;
 	return error;
 }
 
@@ -297,7 +308,8 @@ int counted_decompress(uintptr_t c, uintptr_t src, uintptr_t dst, size_t from, s
 
 	if (mine()->depth > 0)
 		return real(c, src, dst, from, len, level);
-	if (processor_is_zeros != NULL && processor_is_zeros((const void *)src, from)) {
+	if ((processor_unread && mine()->file) ||
+	    (processor_is_zeros != NULL && processor_is_zeros((const void *)src, from))) {
 #if OPENZFS_NUMBER >= 20300
 		abd_zero((abd_t *)dst, len);
 #else

@@ -42,6 +42,9 @@ extern void (*processor_done)(processor_op_t op, int algorithm, int level, uint6
 /* Asked, if set, of what is about to be decompressed (abd_t): whether that is zeros, whatever is in it. */
 extern bool (*processor_is_zeros)(const void *abd, uint64_t len);
 
+/* Set, what is decompressed of files is zeros: for who reads them and looks at nothing. */
+extern bool processor_unread;
+
 /* An algorithm's name as a property has it: "lz4", "gzip-6", "zstd-3", "zstd-fast-10"; for parity "raidz1". */
 void processor_algorithm(processor_op_t op, int algorithm, int level, char *name, size_t len);
 void processor_compression(int compress, int level, char *name, size_t len);
