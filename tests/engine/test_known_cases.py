@@ -15,6 +15,7 @@ from engine_build import (
     KEEP_SIZE,
     MIB,
     O_DSYNC,
+    PROFILES,
     PUNCH,
     READ,
     RENAME,
@@ -29,6 +30,7 @@ from engine_build import (
     group,
     overwrites,
     replay,
+    run,
     spec,
 )
 
@@ -323,6 +325,26 @@ def test_groups_follow_trace_time(tmp_path: Path, noise: Path) -> None:
     s["tunables"] = {"zfs_txg_timeout": 3600, "zfs_dirty_data_max": 80 * MIB}
     m = replay(tmp_path, s, overwrites(6000, 8192, 64 * MIB, step=10_000))["measure"]
     assert 3 <= m["txgs"] <= 6
+
+
+def test_the_write_cache_of_a_disk_is_the_profiles(tmp_path: Path, noise: Path) -> None:
+    s = spec(noise, properties={"recordsize": "8K"}, profile="hdd", tunables={"zfs_txg_timeout": 3600})
+    ops = Ops(step=50_000)
+    for i in range(400):
+        ops.add(WRITE, offset=i * 8192, size=8192)
+        ops.add(FSYNC)
+    # Behind a cache that answers flushes at once a commit takes its way into it, protected or not.
+    for cache in ("protected", "ignores-flushes"):
+        s["profiles"] = {**PROFILES, "hdd": {**PROFILES["hdd"], "cache": cache, "cache_mb": 1024}}
+        m = replay(tmp_path, s, ops)["measure"]["model"]
+        assert m["sync_latency_ms"]["p99"] < 1, cache
+    # Without one each commit waits for the medium: the next place has just passed the head.
+    s["profiles"] = {**PROFILES, "hdd": {**PROFILES["hdd"], "cache": "none"}}
+    m = replay(tmp_path, s, ops)["measure"]["model"]
+    assert m["sync_latency_ms"]["p50"] > 4
+    s["profiles"] = {**PROFILES, "hdd": {**PROFILES["hdd"], "cache": "battery"}}
+    refused = run(tmp_path, s, ops)
+    assert refused.returncode == 2 and "profiles.hdd.cache" in refused.stderr
 
 
 def test_slow_disk_is_held_up_not_piled_up(tmp_path: Path, noise: Path) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 from mount_children import Child, Signal, fails
-from mount_ground import LARGE, SMALL, Mounted
+from mount_ground import LARGE, SMALL, Mounted, spec
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -184,6 +184,29 @@ def test_unsynced_data_survives_a_clean_end(own_mount: Callable[..., Mounted]) -
         mounted.restart()
         for n in range(round_ + 1):
             assert (top / f"file{n}").read_bytes() == blob
+
+
+@pytest.mark.parametrize("disks", ["instant", "profile"])
+@pytest.mark.parametrize(
+    ("cache", "kept"), [("volatile", True), ("protected", True), ("ignores-flushes", False)]
+)
+def test_what_a_disk_does_with_flushes_decides_what_a_kill_takes(
+    own_mount: Callable[..., Mounted], disks: str, cache: str, kept: bool
+) -> None:
+    table = spec()
+    table["profiles"]["flash"] = {**table["profiles"]["flash"], "cache": cache, "cache_mb": 32}
+    mounted = own_mount(table, disks=disks, cache="lazy")
+    (mounted.places[LARGE] / "before").write_bytes(b"settled")
+    mounted.restart()  # an end in order writes out what any cache has
+    fd = os.open(mounted.places[LARGE] / "after", os.O_CREAT | os.O_WRONLY)
+    os.write(fd, b"synced")
+    os.fsync(fd)
+    os.kill(mounted.mount.pid, signal.SIGKILL)
+    os.close(fd)
+    mounted.kill()
+    mounted.start()
+    found = {path.name: path.read_bytes() for path in mounted.places[LARGE].iterdir()}
+    assert found == {"before": b"settled", **({"after": b"synced"} if kept else {})}
 
 
 def test_a_file_that_was_unlinked_while_open_is_gone_after_a_kill(own_mount: Callable[..., Mounted]) -> None:

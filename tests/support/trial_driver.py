@@ -321,6 +321,33 @@ def held_snapshot(bench: Bench) -> None:
         sh("zfs", "destroy", f"{ZT}/db#mine")
 
 
+def strange_clones(bench: Bench) -> None:
+    """A pool with a past has a clone of ours: what somebody does with it, or beside it."""
+    age = {"fill": 0, "rewrites": 1, "snapshots": 1, "clones": 1, "write": 8192}
+    with bench.killed(**{"layout.age": age}):
+        clone, snapshot = f"{ZT}/ztune-clone-1-0", f"{ZT}/db@ztune-age-1"
+        assert sh("zfs", "get", "-H", "-o", "value", "origin", clone).strip() == snapshot
+        sh("zfs", "snapshot", f"{clone}@mine")
+        bench.require_refused(f"snapshot {clone}@mine is not ours")
+        sh("zfs", "destroy", f"{clone}@mine")
+        sh("zfs", "clone", "-o", "mountpoint=none", snapshot, f"{ZT}/theirs")
+        bench.require_refused(f"{ZT}/theirs")
+        sh("zfs", "destroy", f"{ZT}/theirs")
+        sh("zfs", "promote", clone)
+        bench.require_refused(ZT)
+        sh("zfs", "promote", f"{ZT}/db")
+        sh("zfs", "set", "canmount=noauto", "mountpoint=/var/tmp/theirs", clone)
+        sh("zfs", "mount", clone)
+        bench.require_refused(f"{clone}: left alone: somebody mounted it at")
+        sh("zfs", "unmount", clone)
+        sh("zfs", "destroy", clone)
+        sh("zfs", "snapshot", f"{ZT}/db@other")
+        sh("zfs", "clone", "-o", "canmount=off", f"{ZT}/db@other", clone)
+        bench.require_refused(f"snapshot {ZT}/db@other is not ours")
+        sh("zfs", "destroy", clone)
+        sh("zfs", "destroy", f"{ZT}/db@other")
+
+
 def foreign_child(bench: Bench) -> None:
     with bench.killed() as mnt:
         sh("zfs", "create", "-o", f"mountpoint=/{ZT}/mine", f"{ZT}/db/mine")
@@ -510,7 +537,16 @@ SCENARIOS: dict[str, Callable[[Bench], None]] = {
     for f in (
         *(whole_disks, whole_parent, whole_files_encrypted_and_volume, whole_ext4_on_the_same_disk),
         *(kill_pool, kill_rest, kill_parent, next_trial_after_a_kill),
-        *(held_snapshot, foreign_child, replaced_dataset, other_name, same_name, taken_name, mounted_over),
+        *(
+            held_snapshot,
+            strange_clones,
+            foreign_child,
+            replaced_dataset,
+            other_name,
+            same_name,
+            taken_name,
+            mounted_over,
+        ),
         *(disk_reused, disks_in_use, hostile_parent, without_journal, old_or_missing),
     )
 }
