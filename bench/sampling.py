@@ -66,7 +66,8 @@ FIGURES = {
     "space": ("space", "allocated"),
     "modelled time": ("model", "modelled_s"),
 }
-FEW = 100  # of a count: fewer are no figure that a layout is chosen by
+FEW = {"reads": 100, "writes": 100, "ZIL writes": 100, "modelled time": 0.1}
+FEW_BYTES = 4 << 20  # less is no figure that a layout is chosen by
 Results = dict[str, dict[str, Any]]
 
 
@@ -111,7 +112,7 @@ def errors(known: Results, names: list[str], rate: int, figure: str) -> tuple[li
     for layout, values in _by_layout(known, names).items():
         all_ = values.get((1, 0))
         found = [one[figure] for (of, _), one in sorted(values.items()) if of == rate]
-        if all_ is None or not found or (all_[figure] or 0) < (FEW if figure != "modelled time" else 0.1):
+        if all_ is None or not found or (all_[figure] or 0) < FEW.get(figure, FEW_BYTES):
             continue
         assert layout
         shares += [abs(value / all_[figure] - 1) for value in found]

@@ -221,7 +221,7 @@ static void wait_instant(zio_t *z)
 	instant[ninstant++] = z;
 }
 
-/* Blocks of files that stand for themselves, by the parts of an aggregated write. */
+/* Blocks of logs, by the parts of an aggregated write. */
 static void note_written(zio_t *z, const disk_t *d)
 {
 	const zbookmark_phys_t *b = &z->io_bookmark;
@@ -231,7 +231,7 @@ static void note_written(zio_t *z, const disk_t *d)
 	if (z->io_flags & ZIO_FLAG_DELEGATED)
 		while ((p = zio_walk_parents(z, &zl)) != NULL)
 			note_written(p, d);
-	else if (d->class != VC_CACHE && weights_of(d->pool, b->zb_objset, b->zb_object, 0) <= 1.0)
+	else if (d->class != VC_CACHE && weights_is_log(d->pool, b->zb_objset, b->zb_object))
 		sampled_written(z);
 }
 

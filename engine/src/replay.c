@@ -40,6 +40,7 @@ typedef struct {
 	uint64_t start_size;
 	const content_t *content;
 	uint8_t *shadow;
+	bool is_read;      /* by the trace */
 	double stands_for; /* of a sampled file: how many of its calls each of them does */
 	uint64_t whole;    /* bytes of the file of which this is the sample, or its own */
 	touched_t touched; /* where not all is loaded */
@@ -98,6 +99,7 @@ static struct {
 	uint64_t txg_start[16];
 	/* Bytes of files' blocks: what was loaded, as datasets and as pools count it; when the measure began, and for all. */
 	double used, allocated, real, stands;
+	uint64_t whole; /* bytes in the ARC whatever was sampled */
 	err_t *err;
 } R;
 
@@ -417,8 +419,13 @@ static void stand_for(rfile_t *f)
 	uint64_t rs = R.spec->datasets[f->dataset].recordsize;
 	double level[WEIGHT_LEVELS];
 
-	if (f->stands_for <= 1.0 || f->f == NULL)
+	if (R.spec->rate <= 1 || f->f == NULL)
 		return;
+	if (f->stands_for <= 1.0) {
+		if (!f->is_read)
+			weights_set_log(f->pool, fl_volume_objset(R.vols[f->dataset]), fl_object(f->f));
+		return;
+	}
 	weights_levels((f->whole + rs - 1) / rs, (MAX(f->start_size, rs) + rs - 1) / rs, level);
 	weights_set(f->pool, fl_volume_objset(R.vols[f->dataset]), fl_object(f->f), level);
 }
@@ -434,6 +441,21 @@ static void logged(fl_file_t *file, uint64_t bytes)
 		if (weights_of(R.spec->datasets[i].pool, objset, fl_object(file), 0) > 1.0)
 			weights_logged(R.spec->datasets[i].pool, objset, bytes);
 	}
+}
+
+/* As the caches begin to fill: what is in the ARC already, and what will be of files that are read whole. */
+static void note_whole(void)
+{
+	uint64_t size, evictable;
+
+	if (R.spec->rate <= 1)
+		return;
+	pool_arc_size(&size, &evictable);
+	R.whole = size - MIN(evictable, size);
+	for (size_t i = 0; i < R.nfiles; i++)
+		if (R.files[i].f != NULL && R.files[i].is_read && R.files[i].stands_for <= 1.0)
+			R.whole += sampled_used(R.files[i].f);
+	(void)sampled_arc_limit(R.spec->arc_max, R.whole);
 }
 
 /* As the measure begins. */
@@ -965,7 +987,7 @@ static int limit_arc(void)
 
 	if (R.spec->rate > 1) {
 		sampled_let_go();
-		limit = sampled_arc_limit(limit);
+		limit = sampled_arc_limit(limit, R.whole);
 	}
 
 	/* While something is evicted other threads go on, and let go of more. */
@@ -1315,6 +1337,12 @@ static int prepare(void)
 			}
 		}
 	}
+	for (uint64_t i = 0; i < R.ops->nops; i++) {
+		const op_t *o = &R.ops->op[i];
+
+		if ((o->op == OP_READ || o->op == OP_WARM) && o->file >= 0 && (size_t)o->file < R.nfiles)
+			R.files[o->file].is_read = true;
+	}
 	return 0;
 }
 
@@ -1505,7 +1533,10 @@ int replay_run(const spec_t *spec, const ops_t *ops, const char *image, result_t
 
 	if ((rc = get_ready(spec, ops, image, r, warn, err)) != 0)
 		return rc;
-	if ((rc = begin(image != NULL)) != 0 || (rc = warm(&first)) != 0 || (rc = limit_arc()) != 0)
+	if ((rc = begin(image != NULL)) != 0)
+		return rc;
+	note_whole();
+	if ((rc = warm(&first)) != 0 || (rc = limit_arc()) != 0)
 		return rc;
 
 	note_txgs();

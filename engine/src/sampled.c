@@ -105,9 +105,9 @@ void sampled_pools_are_new(void)
 	memset(groups, 0, sizeof(groups));
 }
 
-uint64_t sampled_arc_limit(uint64_t limit)
+uint64_t sampled_arc_limit(uint64_t limit, uint64_t there)
 {
-	double whole = 0;
+	double whole = (double)there;
 
 	if (weights_rate() <= 1.0)
 		return arc_c;

@@ -16,13 +16,13 @@ void sampled_writes_count(double times);
 void sampled_pools_are_new(void);
 
 /*
- * Sets the ARC's limit: this, and what is dirty of files that stand for themselves and would be a smaller part of a
- * larger ARC.
+ * Sets the ARC's limit: this, and what would be a smaller part of a larger ARC: so many bytes that are there whatever was
+ * sampled, and what is dirty of files that stand for themselves.
  */
-uint64_t sampled_arc_limit(uint64_t limit);
+uint64_t sampled_arc_limit(uint64_t limit, uint64_t whole);
 
 /*
- * A block of a file that stands for itself was written (zio_t).  In the ARC of a sample it would take so many times the
+ * A block of a log was written (zio_t).  In the ARC of a sample it would take so many times the
  * part that it has of the whole: one in so many stays there, the others go two groups later.
  */
 void sampled_written(const void *zio);

@@ -10,6 +10,7 @@
 typedef struct {
 	uint64_t objset, object; /* object 0: free */
 	int pool;
+	bool log;
 	double level[WEIGHT_LEVELS];
 } entry_t;
 
@@ -67,6 +68,7 @@ void weights_set(int pool, uint64_t objset, uint64_t object, const double level[
 		grow();
 	e = find(table, room, pool, objset, object);
 	used += e->object == 0;
+	e->log = false;
 	e->pool = pool;
 	e->objset = objset;
 	e->object = object;
@@ -81,6 +83,19 @@ double weights_of(int pool, uint64_t objset, uint64_t object, int64_t level)
 		return 1.0;
 	e = find(table, room, pool, objset, object);
 	return e->object == 0 ? 1.0 : e->level[level < WEIGHT_LEVELS ? level : WEIGHT_LEVELS - 1];
+}
+
+void weights_set_log(int pool, uint64_t objset, uint64_t object)
+{
+	static const double once[WEIGHT_LEVELS] = {1, 1, 1, 1, 1, 1, 1, 1};
+
+	weights_set(pool, objset, object, once);
+	find(table, room, pool, objset, object)->log = true;
+}
+
+bool weights_is_log(int pool, uint64_t objset, uint64_t object)
+{
+	return used > 0 && object != 0 && find(table, room, pool, objset, object)->log;
 }
 
 void weights_levels(uint64_t whole, uint64_t sampled, double level[WEIGHT_LEVELS])

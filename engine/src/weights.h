@@ -19,6 +19,10 @@ double weights_rate(void);
 void weights_set(int pool, uint64_t objset, uint64_t object, const double level[WEIGHT_LEVELS]);
 double weights_of(int pool, uint64_t objset, uint64_t object, int64_t level);
 
+/* It is a file that nothing reads, and stands for itself: a log. */
+void weights_set_log(int pool, uint64_t objset, uint64_t object);
+bool weights_is_log(int pool, uint64_t objset, uint64_t object);
+
 /* How many each stands for, in a file of so many records of which some were sampled. */
 void weights_levels(uint64_t whole, uint64_t sampled, double level[WEIGHT_LEVELS]);
 

@@ -288,7 +288,7 @@ class Replays:
         study = one_study([(side.label, side.study) for side in sides])
         name = f"claims of {study.name}, {condition.profile}, ARC {format_size(condition.arc)}"
         self._say(condition, len(sides), study.name)
-        options = ScreenOptions(jobs=self.conditions.jobs, budget=len(sides), only=True)
+        options = ScreenOptions(jobs=self.conditions.jobs, budget=len(sides), only=True, sample=1)
         try:
             with self.hearing.view() as view:
                 screening.start(
