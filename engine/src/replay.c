@@ -72,12 +72,14 @@ static struct {
 	uint8_t *buf;  /* of the load */
 	uint8_t *sink; /* what is read, and nobody looks at */
 	order_t order;
-	int64_t zero; /* virtual time at which the trace began */
+	int64_t *ended; /* closed: by sync, the trace time at which it was done */
+	int64_t zero;   /* virtual time at which the trace began */
 	uint64_t done, in_call;
 	uint32_t threads_left;
 	int64_t end;      /* trace time at which the last call was done */
 	int64_t recorded; /* … when recorded */
 	bool by_commits;
+	uint64_t most, paced; /* of what tells the pace: how many are most, and how many have ended */
 	int rc;
 	vqueue_t waiting; /* who waits for the threads */
 	/* per pool */
@@ -665,6 +667,8 @@ static bool paces(const op_t *o)
 
 /* What the pace of the recorded job is told by: its commits, if it has some. */
 #define COMMITS_LEAST 20
+/* The last of them are the job's end, when not all of its threads are at work. */
+#define MOST 0.95
 
 static void find_pace(uint64_t first)
 {
@@ -682,6 +686,21 @@ static void find_pace(uint64_t first)
 			R.r->recorded[part_of(R.ops->op[i].t + R.ops->op[i].dur)]++;
 	for (size_t i = 1; i < RESULT_PARTS; i++)
 		R.r->recorded[i] += R.r->recorded[i - 1];
+	R.most = (uint64_t)(MOST * (double)R.r->recorded[RESULT_PARTS - 1]);
+	for (size_t i = RESULT_PARTS; i > 0 && R.r->recorded[i - 1] >= R.most; i--)
+		R.r->most_recorded_s = (double)R.recorded / 1e9 * (double)i / RESULT_PARTS;
+}
+
+/* What a call takes of a processor, beside the work on its data. */
+static int64_t call_ns(const op_t *o)
+{
+	double us = order_syncs(o) ? R.spec->sync_us : 0;
+
+	if (o->op == OP_READ)
+		us += R.spec->read_us;
+	else if (o->op == OP_WRITE || o->op == OP_COPY)
+		us += R.spec->write_us;
+	return (int64_t)(us * 1e3);
 }
 
 /* One call, from its beginning to its end. */
@@ -698,11 +717,16 @@ static void call(uint64_t i)
 		return;
 	}
 	R.in_call++;
+	vtime_work(call_ns(o));
 	if ((rc = run_op(o)) != 0)
 		stop(rc);
 	R.in_call--;
 	R.done++;
 	R.end = MAX(R.end, trace_now());
+	if (R.ended != NULL)
+		R.ended[i] = trace_now();
+	if (paces(o) && ++R.paced == R.most)
+		R.r->most_s = (double)trace_now() / 1e9;
 	/* What is later than the trace is long ended in none of its parts. */
 	if (paces(o) && trace_now() <= R.recorded)
 		R.r->ended[part_of(trace_now())]++;
@@ -732,15 +756,21 @@ static bool take_in(thread_t *t, int64_t recorded)
 
 /*
  * When a thread's next call begins.  Closed: after what the thread did when recorded since its last call, or since the
- * last answer that was there.  Open: when it was recorded, or at once if that has passed.
+ * last answer that was there, but for the time in which it waited for others' syncs; and no sooner after the last of
+ * these than when recorded.  Open: when it was recorded, or at once if that has passed.
  */
-static int64_t due(const thread_t *t, const op_t *o)
+static int64_t due(const thread_t *t, uint64_t i)
 {
-	int64_t free_since = MAX(t->began, t->done);
+	const op_t *o = &R.ops->op[i];
+	int64_t free_since = MAX(t->began, t->done), when;
+	uint32_t after = R.order.after[i];
 
 	if (!R.spec->closed)
 		return MAX(o->t, free_since);
-	return free_since + MAX(o->t - MAX(t->recorded_began, t->recorded_done), 0);
+	when = free_since + MAX(o->t - MAX(t->recorded_began, t->recorded_done) - R.order.waited[i], 0);
+	if (after == ORDER_NONE)
+		return when;
+	return MAX(when, R.ended[after] + o->t - (R.ops->op[after].t + R.ops->op[after].dur));
 }
 
 typedef struct {
@@ -804,8 +834,8 @@ static void thread_main(void *arg)
 			(void)vtime_wait(&t->waiting, VTIME_NEVER);
 		if (R.order.after[i] != ORDER_NONE)
 			wait_for_sync(R.order.after[i]);
-		if (due(t, o) > trace_now())
-			vtime_sleep_until(R.zero + due(t, o));
+		if (due(t, i) > trace_now())
+			vtime_sleep_until(R.zero + due(t, i));
 		t->began = trace_now();
 		t->recorded_began = o->t;
 		if (o->via != VIA_SYSCALL) {
@@ -832,7 +862,10 @@ static int run_threads(uint64_t first)
 {
 	uint64_t before;
 
-	order_make(&R.order, R.ops, first, R.nfiles, R.spec->verify);
+	order_make(&R.order, R.ops, first, R.nfiles,
+	    (R.spec->verify ? ORDER_STRICT : 0) | (R.spec->closed ? ORDER_WAITED : 0));
+	if (R.spec->closed && (R.ended = calloc(R.ops->nops + 1, sizeof(*R.ended))) == NULL)
+		abort();
 	for (uint32_t i = 0; i < R.ops->nthreads; i++)
 		R.threads[i].next = ORDER_NONE;
 	for (uint64_t i = R.ops->nops; i > first; i--) {
