@@ -77,6 +77,11 @@ static bool is_syncer(const order_t *o, uint64_t who)
 	return bsearch(&who, o->syncer, o->nsyncers, sizeof(who), by_value) != NULL;
 }
 
+bool order_shares_log(const order_t *o, uint16_t thread)
+{
+	return o->shares[thread];
+}
+
 static void *zeros(size_t n, size_t size)
 {
 	void *p = calloc(n + 1, size);
@@ -190,6 +195,9 @@ static void find_waits(order_t *o, uint64_t first)
 			o->after[i] = last;
 		if (o->waited != NULL && o->after[i] != ORDER_NONE)
 			o->waited[i] = on_until(span, nspans, ended) - on_until(span, nspans, idle[op->thread]);
+		if (o->waited != NULL && order_shares_log(o, op->thread) && idle[op->thread] > 0 &&
+		    op->t > idle[op->thread])
+			o->think += op->t - idle[op->thread] - o->waited[i];
 		if (op->t + op->dur > idle[op->thread])
 			idle[op->thread] = op->t + op->dur;
 		if (!order_syncs(op) || op->file < 0 || (size_t)op->file >= o->nfiles || !o->file[op->file].shared)
@@ -216,6 +224,7 @@ void order_make(order_t *o, const ops_t *ops, uint64_t first, size_t nfiles, int
 	if ((how & ORDER_WAITED) != 0)
 		o->waited = zeros(ops->nops, sizeof(int64_t));
 	o->done = zeros(ops->nops / 8 + 1, 1);
+	o->shares = zeros(ops->nthreads, sizeof(bool));
 	for (uint32_t i = 0; i < ops->nthreads; i++)
 		last[i] = ORDER_NONE;
 	for (uint64_t i = first; i < ops->nops; i++) {
@@ -232,6 +241,9 @@ void order_make(order_t *o, const ops_t *ops, uint64_t first, size_t nfiles, int
 	}
 	free(last);
 	find_syncers(o, first);
+	for (size_t i = 0; i < o->nsyncers; i++)
+		if (o->file[o->syncer[i] >> 16].shared)
+			o->shares[o->syncer[i] & UINT16_MAX] = true;
 	find_waits(o, first);
 	o->of_file = zeros(total, sizeof(uint32_t));
 	total = 0;
@@ -259,6 +271,7 @@ void order_free(order_t *o)
 	free(o->after);
 	free(o->waited);
 	free(o->done);
+	free(o->shares);
 	free(o->syncer);
 }
 

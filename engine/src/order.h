@@ -41,8 +41,10 @@ typedef struct {
 	size_t nfiles;
 	uint32_t *next_of_thread; /* by call: the next of the same thread, or ORDER_NONE */
 	uint32_t *after;          /* by call: the sync that its thread waited for before it, or ORDER_NONE */
+	int64_t think;            /* what threads that share a log did between their calls, but for such waits, ns */
 	int64_t *waited;          /* by call: for how long its thread had waited for such syncs, ns; NULL: not found */
 	uint8_t *done;            /* a bit for each call */
+	bool *shares;             /* by thread: it syncs a file that others sync, too */
 	uint64_t *syncer;         /* sorted: file and thread */
 	size_t nsyncers;
 	const ops_t *ops;
@@ -60,6 +62,9 @@ int32_t order_waits_for(const order_t *o, uint64_t call);
 void order_done(order_t *o, uint64_t call);
 
 bool order_is_done(const order_t *o, uint64_t call);
+
+/* Does a thread sync a file that others sync, too? */
+bool order_shares_log(const order_t *o, uint16_t thread);
 
 /* Does it ask for durability? */
 bool order_syncs(const op_t *op);

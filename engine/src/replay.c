@@ -72,6 +72,7 @@ static struct {
 	uint8_t *buf;  /* of the load */
 	uint8_t *sink; /* what is read, and nobody looks at */
 	order_t order;
+	double busy;    /* closed: how much of what threads that share a log do between calls is the processors' work */
 	int64_t *ended; /* closed: by sync, the trace time at which it was done */
 	int64_t zero;   /* virtual time at which the trace began */
 	uint64_t done, in_call;
@@ -817,10 +818,27 @@ static void begin_async(thread_t *t, uint64_t i)
 	vtime_start(async_main, a);
 }
 
+#define SLICE 100000 /* ns: threads that have work take turns */
+
 static void wait_for_sync(uint32_t call)
 {
 	while (!order_is_done(&R.order, call))
 		(void)vtime_wait(&R.files[R.ops->op[call].file].waiting, VTIME_NEVER);
+}
+
+/* Lets the thread do what it did when recorded, until its next call is due. */
+static void think(const thread_t *t, uint64_t i)
+{
+	int64_t left = due(t, i) - trace_now();
+
+	if (left <= 0)
+		return;
+	if (R.busy == 0 || !order_shares_log(&R.order, R.ops->op[i].thread)) {
+		vtime_sleep_until(R.zero + due(t, i));
+		return;
+	}
+	for (left = (int64_t)((double)left * R.busy); left > 0; left -= SLICE)
+		vtime_work(MIN(left, SLICE));
 }
 
 static void thread_main(void *arg)
@@ -834,8 +852,7 @@ static void thread_main(void *arg)
 			(void)vtime_wait(&t->waiting, VTIME_NEVER);
 		if (R.order.after[i] != ORDER_NONE)
 			wait_for_sync(R.order.after[i]);
-		if (due(t, i) > trace_now())
-			vtime_sleep_until(R.zero + due(t, i));
+		think(t, i);
 		t->began = trace_now();
 		t->recorded_began = o->t;
 		if (o->via != VIA_SYSCALL) {
@@ -875,6 +892,8 @@ static int run_threads(uint64_t first)
 		t->next = (uint32_t)(i - 1);
 	}
 	find_pace(first);
+	if (R.spec->closed && R.order.think > 0)
+		R.busy = MIN(1.0, R.spec->cores * (double)R.recorded / (double)R.order.think);
 	R.zero = vtime_now();
 	for (uint64_t i = first; i < R.ops->nops && R.rc == 0; i++) {
 		const op_t *o = &R.ops->op[i];
