@@ -36,7 +36,8 @@ json_t *processor_json(const spec_t *spec);
  * Called, if set, in the thread that made it and after each call that is counted; it may sleep.  Level: of compression
  * alone.  Bytes and out: of a block before and after it is compressed, else twice the same.
  */
-extern void (*processor_done)(processor_op_t op, int algorithm, int level, uint64_t bytes, uint64_t out);
+extern void (*processor_done)(processor_op_t op, int algorithm, int level, uint64_t bytes, uint64_t out,
+    uint64_t blank);
 
 /* An algorithm's name as a property has it: "lz4", "gzip-6", "zstd-3", "zstd-fast-10"; for parity "raidz1". */
 void processor_algorithm(processor_op_t op, int algorithm, int level, char *name, size_t len);
