@@ -11,8 +11,8 @@ _KEPT = 0.99  # share of the recorded pace that counts as all of it: a recording
 _CALLS = ("sync_p50", "sync_p99", "read_p99")
 _HEADS = ("commit p50", "p99", "read p99")
 ACCURACY = (
-    "Held against PostgreSQL and SQLite on mounts, these ratios were within 35 % on an SSD; on an HDD they "
-    "were up to 71 % off, and the order of close layouts was wrong."
+    "Held against PostgreSQL and SQLite on mounts, half of such ratios were within 15 %; on an SSD all were "
+    "within 35 %, on an HDD they were up to 72 % off and in another order."
 )
 """How far such a ratio can be trusted: docs/accuracy.md, "Predicted throughput"."""
 
