@@ -77,6 +77,11 @@ static bool is_syncer(const order_t *o, uint64_t who)
 	return bsearch(&who, o->syncer, o->nsyncers, sizeof(who), by_value) != NULL;
 }
 
+bool order_shares_log(const order_t *o, uint16_t thread)
+{
+	return o->shares[thread];
+}
+
 static void *zeros(size_t n, size_t size)
 {
 	void *p = calloc(n + 1, size);
@@ -113,12 +118,61 @@ static void find_syncers(order_t *o, uint64_t first)
 	}
 }
 
+/* Times in which at least one sync of a shared file was on, and how long all of them took up to each one's end. */
+typedef struct {
+	int64_t begin, end, sum;
+} span_t;
+
+static span_t *find_spans(const order_t *o, uint64_t first, size_t *n)
+{
+	span_t *span = NULL;
+	size_t room = 0;
+
+	*n = 0;
+	for (uint64_t i = first; i < o->ops->nops; i++) {
+		const op_t *op = &o->ops->op[i];
+		int64_t end = op->t + op->dur;
+
+		if (!order_syncs(op) || op->file < 0 || (size_t)op->file >= o->nfiles || !o->file[op->file].shared)
+			continue;
+		if (*n > 0 && op->t <= span[*n - 1].end) {
+			span[*n - 1].sum += end > span[*n - 1].end ? end - span[*n - 1].end : 0;
+			span[*n - 1].end = end > span[*n - 1].end ? end : span[*n - 1].end;
+			continue;
+		}
+		if (*n == room && (span = realloc(span, (room = room * 2 + 256) * sizeof(*span))) == NULL)
+			abort();
+		span[*n] = (span_t){op->t, end, (*n > 0 ? span[*n - 1].sum : 0) + op->dur};
+		(*n)++;
+	}
+	return span;
+}
+
+/* For how long, up to t, such a sync was on. */
+static int64_t on_until(const span_t *span, size_t n, int64_t t)
+{
+	size_t low = 0, high = n;
+
+	while (low < high) {
+		size_t middle = low + (high - low) / 2;
+
+		if (span[middle].begin <= t)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	if (low == 0)
+		return 0;
+	return span[low - 1].sum - (span[low - 1].end > t ? span[low - 1].end - t : 0);
+}
+
 /* For each call the last sync of a shared file, by another thread, that ended since its thread's last call did. */
 static void find_waits(order_t *o, uint64_t first)
 {
 	int64_t *idle = zeros(o->ops->nthreads, sizeof(*idle)), ended = -1; /* since when; when the last sync did */
 	uint32_t *open = NULL, last = ORDER_NONE;                           /* syncs that have not ended */
-	size_t n = 0, room = 0;
+	size_t n = 0, room = 0, nspans = 0;
+	span_t *span = o->waited != NULL ? find_spans(o, first, &nspans) : NULL;
 
 	for (uint64_t i = first; i < o->ops->nops; i++) {
 		const op_t *op = &o->ops->op[i], *before;
@@ -139,6 +193,11 @@ static void find_waits(order_t *o, uint64_t first)
 		if (last != ORDER_NONE && ended > idle[op->thread] && o->ops->op[last].thread != op->thread &&
 		    is_syncer(o, (uint64_t)o->ops->op[last].file << 16 | op->thread))
 			o->after[i] = last;
+		if (o->waited != NULL && o->after[i] != ORDER_NONE)
+			o->waited[i] = on_until(span, nspans, ended) - on_until(span, nspans, idle[op->thread]);
+		if (o->waited != NULL && order_shares_log(o, op->thread) && idle[op->thread] > 0 &&
+		    op->t > idle[op->thread])
+			o->think += op->t - idle[op->thread] - o->waited[i];
 		if (op->t + op->dur > idle[op->thread])
 			idle[op->thread] = op->t + op->dur;
 		if (!order_syncs(op) || op->file < 0 || (size_t)op->file >= o->nfiles || !o->file[op->file].shared)
@@ -147,21 +206,25 @@ static void find_waits(order_t *o, uint64_t first)
 			abort();
 		open[n++] = (uint32_t)i;
 	}
+	free(span);
 	free(open);
 	free(idle);
 }
 
-void order_make(order_t *o, const ops_t *ops, uint64_t first, size_t nfiles, bool strict)
+void order_make(order_t *o, const ops_t *ops, uint64_t first, size_t nfiles, int how)
 {
 	uint32_t *last = zeros(ops->nthreads, sizeof(*last));
 	uint64_t total = 0;
 	int32_t file[2];
 
-	*o = (order_t){.ops = ops, .nfiles = nfiles, .strict = strict};
+	*o = (order_t){.ops = ops, .nfiles = nfiles, .strict = (how & ORDER_STRICT) != 0};
 	o->file = zeros(nfiles, sizeof(*o->file));
 	o->next_of_thread = zeros(ops->nops, sizeof(uint32_t));
 	o->after = zeros(ops->nops, sizeof(uint32_t));
+	if ((how & ORDER_WAITED) != 0)
+		o->waited = zeros(ops->nops, sizeof(int64_t));
 	o->done = zeros(ops->nops / 8 + 1, 1);
+	o->shares = zeros(ops->nthreads, sizeof(bool));
 	for (uint32_t i = 0; i < ops->nthreads; i++)
 		last[i] = ORDER_NONE;
 	for (uint64_t i = first; i < ops->nops; i++) {
@@ -178,6 +241,9 @@ void order_make(order_t *o, const ops_t *ops, uint64_t first, size_t nfiles, boo
 	}
 	free(last);
 	find_syncers(o, first);
+	for (size_t i = 0; i < o->nsyncers; i++)
+		if (o->file[o->syncer[i] >> 16].shared)
+			o->shares[o->syncer[i] & UINT16_MAX] = true;
 	find_waits(o, first);
 	o->of_file = zeros(total, sizeof(uint32_t));
 	total = 0;
@@ -203,7 +269,9 @@ void order_free(order_t *o)
 	free(o->of_file);
 	free(o->next_of_thread);
 	free(o->after);
+	free(o->waited);
 	free(o->done);
+	free(o->shares);
 	free(o->syncer);
 }
 

@@ -6,7 +6,7 @@
  *
  * Threads that sync the same file share a log, and have a lock for it: a sync of theirs, and a write to it, waits for
  * those syncs that had ended, when recorded, before it began.  And where the sync of one ended while another did nothing,
- * that one is taken to have waited for it, as those do whose commit somebody else writes.
+ * that one is taken to have waited for it, as those do whose commit somebody else writes, for as long as a sync was on.
  *
  * All waits are for earlier calls of the trace, so none is in a circle.  Knows nothing of OpenZFS.
  */
@@ -20,6 +20,11 @@
 #include "ops.h"
 
 #define ORDER_NONE UINT32_MAX
+
+enum {
+	ORDER_STRICT = 1, /* each file's calls follow each other */
+	ORDER_WAITED = 2  /* find how long threads waited */
+};
 
 typedef struct {
 	uint32_t *of_file; /* calls by file, in the order of the trace */
@@ -36,15 +41,18 @@ typedef struct {
 	size_t nfiles;
 	uint32_t *next_of_thread; /* by call: the next of the same thread, or ORDER_NONE */
 	uint32_t *after;          /* by call: the sync that its thread waited for before it, or ORDER_NONE */
+	int64_t think;            /* what threads that share a log did between their calls, but for such waits, ns */
+	int64_t *waited;          /* by call: for how long its thread had waited for such syncs, ns; NULL: not found */
 	uint8_t *done;            /* a bit for each call */
+	bool *shares;             /* by thread: it syncs a file that others sync, too */
 	uint64_t *syncer;         /* sorted: file and thread */
 	size_t nsyncers;
 	const ops_t *ops;
 	bool strict;
 } order_t;
 
-/* Of the calls from first on.  Files are numbered below nfiles; strict: each file's calls follow each other. */
-void order_make(order_t *o, const ops_t *ops, uint64_t first, size_t nfiles, bool strict);
+/* Of the calls from first on.  Files are numbered below nfiles; how: ORDER_... */
+void order_make(order_t *o, const ops_t *ops, uint64_t first, size_t nfiles, int how);
 
 void order_free(order_t *o);
 
@@ -54,6 +62,9 @@ int32_t order_waits_for(const order_t *o, uint64_t call);
 void order_done(order_t *o, uint64_t call);
 
 bool order_is_done(const order_t *o, uint64_t call);
+
+/* Does a thread sync a file that others sync, too? */
+bool order_shares_log(const order_t *o, uint16_t thread);
 
 /* Does it ask for durability? */
 bool order_syncs(const op_t *op);

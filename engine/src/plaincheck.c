@@ -2,7 +2,8 @@
  * The parsers and the order of calls alone, built under sanitizers for the tests:
  *   plain-check spec FILE | ops FILE | content FILE   exit 0 or, with one sentence on stderr, 2
  *   plain-check order FILE NFILES strict|loose        reads lines: "waits CALL" prints which file it waits for,
- *                                                     "after CALL" which sync, or -1; "done CALL" prints nothing
+ *                                                     "after CALL" which sync, or -1; "waited CALL" how long, ns;
+ *                                                     "done CALL" prints nothing
  *   plain-check store DIR memory|file                 an image of a disk made there begins another one
  */
 #include <inttypes.h>
@@ -25,7 +26,7 @@ static int bad(const err_t *e)
 	return EXIT_INPUT;
 }
 
-static int run_order(const char *path, const char *nfiles, bool strict)
+static int run_order(const char *path, const char *nfiles, int how)
 {
 	char line[64];
 	order_t order;
@@ -35,12 +36,14 @@ static int run_order(const char *path, const char *nfiles, bool strict)
 
 	if (ops_read(path, &o, &e) != 0)
 		return bad(&e);
-	order_make(&order, &o, 0, strtoul(nfiles, NULL, 10), strict);
+	order_make(&order, &o, 0, strtoul(nfiles, NULL, 10), how);
 	while (fgets(line, sizeof(line), stdin) != NULL) {
 		if (sscanf(line, "waits %" SCNu64, &call) == 1 && call < o.nops)
 			(void)printf("%" PRId32 "\n", order_waits_for(&order, call));
 		else if (sscanf(line, "after %" SCNu64, &call) == 1 && call < o.nops)
 			(void)printf("%" PRId32 "\n", (int32_t)order.after[call]);
+		else if (sscanf(line, "waited %" SCNu64, &call) == 1 && call < o.nops)
+			(void)printf("%" PRId64 "\n", order.waited[call]);
 		else if (sscanf(line, "done %" SCNu64, &call) == 1 && call < o.nops)
 			order_done(&order, call);
 		else
@@ -152,7 +155,7 @@ int main(int argc, char **argv)
 			content_fill(&c, 7, 3 * CONTENT_CHUNK - 9999, sizeof(buf), 5, buf);
 		content_close(&c);
 	} else if (argc == 5 && strcmp(argv[1], "order") == 0) {
-		return run_order(argv[2], argv[3], strcmp(argv[4], "strict") == 0);
+		return run_order(argv[2], argv[3], (strcmp(argv[4], "strict") == 0 ? ORDER_STRICT : 0) | ORDER_WAITED);
 	} else if (argc == 4 && strcmp(argv[1], "store") == 0) {
 		return run_store(argv[2], strcmp(argv[3], "file") == 0);
 	} else {

@@ -198,7 +198,7 @@ static int64_t since(int64_t start)
 
 bool processor_unread;
 bool (*processor_is_zeros)(const void *abd, uint64_t len);
-void (*processor_done)(processor_op_t op, int algorithm, int level, uint64_t bytes, uint64_t out);
+void (*processor_done)(processor_op_t op, int algorithm, int level, uint64_t bytes, uint64_t out, uint64_t blank);
 
 static int64_t begin(void)
 {
@@ -210,15 +210,15 @@ static void end(owner_t who, processor_op_t op, int algorithm, int level, uint64
 {
 	count(who, op, algorithm, level, bytes, out, since(start));
 	mine()->depth--;
-	if (processor_done != NULL)
-		processor_done(op, algorithm, level, bytes, out);
+	if (processor_done != NULL && op != PO_COMPRESS)
+		processor_done(op, algorithm, level, bytes, out, 0);
 }
 
 static void copied(owner_t who, uint64_t bytes)
 {
 	count(who, PO_COPY, 0, NO_LEVEL, bytes, bytes, 0);
 	if (processor_done != NULL)
-		processor_done(PO_COPY, 0, NO_LEVEL, bytes, bytes);
+		processor_done(PO_COPY, 0, NO_LEVEL, bytes, bytes, 0);
 }
 
 void processor_copied(const void *objset, uint64_t bytes)
@@ -270,6 +270,17 @@ int arc_read(zio_t *pio, spa_t *spa, const blkptr_t *bp, arc_read_done_func_t *d
 	return error;
 }
 
+static int count_blank(void *buf, size_t len, void *sum)
+{
+	uint64_t *blank = sum, word;
+
+	for (size_t i = 0; i + sizeof(word) <= len; i += sizeof(word)) {
+		memcpy(&word, (char *)buf + i, sizeof(word));
+		*blank += word == 0 ? sizeof(word) : 0;
+	}
+	return 0;
+}
+
 /*
  * Versions differ in where a result is put and in what follows the size; all have compression, source, destination and
  * size in front, and at most six arguments, which are handed on as they come.
@@ -281,6 +292,12 @@ size_t counted_compress(uintptr_t c, uintptr_t src, uintptr_t dst, size_t len, u
 {
 	typedef size_t compress_fn(uintptr_t, uintptr_t, uintptr_t, size_t, uintptr_t, uintptr_t);
 	REAL(compress_fn, "zio_compress_data");
+#if OPENZFS_NUMBER >= 20300
+	int level = (uint8_t)sixth;
+#else
+	int level = (uint8_t)fifth;
+#endif
+	uint64_t blank = 0;
 	int64_t start;
 	size_t out;
 
@@ -288,11 +305,11 @@ size_t counted_compress(uintptr_t c, uintptr_t src, uintptr_t dst, size_t len, u
 		return real(c, src, dst, len, fifth, sixth);
 	start = begin();
 	out = real(c, src, dst, len, fifth, sixth);
-#if OPENZFS_NUMBER >= 20300
-	end(mine()->owner, PO_COMPRESS, (int)c, (uint8_t)sixth, len, out, start);
-#else
-	end(mine()->owner, PO_COMPRESS, (int)c, (uint8_t)fifth, len, out, start);
-#endif
+	end(mine()->owner, PO_COMPRESS, (int)c, level, len, out, start);
+	if (processor_done != NULL) {
+		(void)abd_iterate_func((abd_t *)src, 0, len, count_blank, &blank);
+		processor_done(PO_COMPRESS, (int)c, level, len, out, blank);
+	}
 	return out;
 }
 

@@ -37,7 +37,8 @@ json_t *processor_json(const spec_t *spec);
  * Called, if set, in the thread that made it and after each call that is counted; it may sleep.  Level: of compression
  * alone.  Bytes and out: of a block before and after it is compressed, else twice the same.
  */
-extern void (*processor_done)(processor_op_t op, int algorithm, int level, uint64_t bytes, uint64_t out);
+extern void (*processor_done)(processor_op_t op, int algorithm, int level, uint64_t bytes, uint64_t out,
+    uint64_t blank);
 
 /* Asked, if set, of what is about to be decompressed (abd_t): whether that is zeros, whatever is in it. */
 extern bool (*processor_is_zeros)(const void *abd, uint64_t len);

@@ -86,12 +86,15 @@ static struct {
 	uint8_t *buf;  /* of the load */
 	uint8_t *sink; /* what is read, and nobody looks at */
 	order_t order;
-	int64_t zero; /* virtual time at which the trace began */
+	double busy;    /* closed: how much of what threads that share a log do between calls is the processors' work */
+	int64_t *ended; /* closed: by sync, the trace time at which it was done */
+	int64_t zero;   /* virtual time at which the trace began */
 	uint64_t done, in_call;
 	uint32_t threads_left;
 	int64_t end;      /* trace time at which the last call was done */
 	int64_t recorded; /* … when recorded */
 	bool by_commits;
+	uint64_t most, paced; /* of what tells the pace: how many are most, and how many have ended */
 	int rc;
 	vqueue_t waiting; /* who waits for the threads */
 	/* per pool */
@@ -1051,6 +1054,8 @@ static bool paces(const op_t *o)
 
 /* What the pace of the recorded job is told by: its commits, if it has some. */
 #define COMMITS_LEAST 20
+/* The last of them are the job's end, when not all of its threads are at work. */
+#define MOST 0.95
 
 static void find_pace(uint64_t first)
 {
@@ -1068,6 +1073,21 @@ static void find_pace(uint64_t first)
 			R.r->recorded[part_of(R.ops->op[i].t + R.ops->op[i].dur)]++;
 	for (size_t i = 1; i < RESULT_PARTS; i++)
 		R.r->recorded[i] += R.r->recorded[i - 1];
+	R.most = (uint64_t)(MOST * (double)R.r->recorded[RESULT_PARTS - 1]);
+	for (size_t i = RESULT_PARTS; i > 0 && R.r->recorded[i - 1] >= R.most; i--)
+		R.r->most_recorded_s = (double)R.recorded / 1e9 * (double)i / RESULT_PARTS;
+}
+
+/* What a call takes of a processor, beside the work on its data. */
+static int64_t call_ns(const op_t *o)
+{
+	double us = order_syncs(o) ? R.spec->sync_us : 0;
+
+	if (o->op == OP_READ)
+		us += R.spec->read_us;
+	else if (o->op == OP_WRITE || o->op == OP_COPY)
+		us += R.spec->write_us;
+	return (int64_t)(us * 1e3);
 }
 
 /* One call, from its beginning to its end. */
@@ -1084,11 +1104,16 @@ static void call(uint64_t i)
 		return;
 	}
 	R.in_call++;
+	vtime_work(call_ns(o));
 	if ((rc = run_op(o)) != 0)
 		stop(rc);
 	R.in_call--;
 	R.done++;
 	R.end = MAX(R.end, trace_now());
+	if (R.ended != NULL)
+		R.ended[i] = trace_now();
+	if (paces(o) && ++R.paced == R.most)
+		R.r->most_s = (double)trace_now() / 1e9;
 	/* What is later than the trace is long ended in none of its parts. */
 	if (paces(o) && trace_now() <= R.recorded)
 		R.r->ended[part_of(trace_now())]++;
@@ -1118,15 +1143,21 @@ static bool take_in(thread_t *t, int64_t recorded)
 
 /*
  * When a thread's next call begins.  Closed: after what the thread did when recorded since its last call, or since the
- * last answer that was there.  Open: when it was recorded, or at once if that has passed.
+ * last answer that was there, but for the time in which it waited for others' syncs; and no sooner after the last of
+ * these than when recorded.  Open: when it was recorded, or at once if that has passed.
  */
-static int64_t due(const thread_t *t, const op_t *o)
+static int64_t due(const thread_t *t, uint64_t i)
 {
-	int64_t free_since = MAX(t->began, t->done);
+	const op_t *o = &R.ops->op[i];
+	int64_t free_since = MAX(t->began, t->done), when;
+	uint32_t after = R.order.after[i];
 
 	if (!R.spec->closed)
 		return MAX(o->t, free_since);
-	return free_since + MAX(o->t - MAX(t->recorded_began, t->recorded_done), 0);
+	when = free_since + MAX(o->t - MAX(t->recorded_began, t->recorded_done) - R.order.waited[i], 0);
+	if (after == ORDER_NONE)
+		return when;
+	return MAX(when, R.ended[after] + o->t - (R.ops->op[after].t + R.ops->op[after].dur));
 }
 
 /* How many calls of its thread this one stands for. */
@@ -1181,10 +1212,27 @@ static void begin_async(thread_t *t, uint64_t i)
 	vtime_start(async_main, a);
 }
 
+#define SLICE 100000 /* ns: threads that have work take turns */
+
 static void wait_for_sync(uint32_t call)
 {
 	while (!order_is_done(&R.order, call))
 		(void)vtime_wait(&R.files[R.ops->op[call].file].waiting, VTIME_NEVER);
+}
+
+/* Lets the thread do what it did when recorded, until its next call is due. */
+static void think(const thread_t *t, uint64_t i)
+{
+	int64_t left = due(t, i) - trace_now();
+
+	if (left <= 0)
+		return;
+	if (R.busy == 0 || !order_shares_log(&R.order, R.ops->op[i].thread)) {
+		vtime_sleep_until(R.zero + due(t, i));
+		return;
+	}
+	for (left = (int64_t)((double)left * R.busy); left > 0; left -= SLICE)
+		vtime_work(MIN(left, SLICE));
 }
 
 static void thread_main(void *arg)
@@ -1198,8 +1246,7 @@ static void thread_main(void *arg)
 			(void)vtime_wait(&t->waiting, VTIME_NEVER);
 		if (R.order.after[i] != ORDER_NONE)
 			wait_for_sync(R.order.after[i]);
-		if (due(t, o) > trace_now())
-			vtime_sleep_until(R.zero + due(t, o));
+		think(t, i);
 		t->began = trace_now();
 		t->recorded_began = o->t;
 		if (o->via != VIA_SYSCALL) {
@@ -1226,7 +1273,10 @@ static int run_threads(uint64_t first)
 {
 	uint64_t before;
 
-	order_make(&R.order, R.ops, first, R.nfiles, R.spec->verify);
+	order_make(&R.order, R.ops, first, R.nfiles,
+	    (R.spec->verify ? ORDER_STRICT : 0) | (R.spec->closed ? ORDER_WAITED : 0));
+	if (R.spec->closed && (R.ended = calloc(R.ops->nops + 1, sizeof(*R.ended))) == NULL)
+		abort();
 	for (uint32_t i = 0; i < R.ops->nthreads; i++)
 		R.threads[i].next = ORDER_NONE;
 	for (uint64_t i = R.ops->nops; i > first; i--) {
@@ -1236,6 +1286,8 @@ static int run_threads(uint64_t first)
 		t->next = (uint32_t)(i - 1);
 	}
 	find_pace(first);
+	if (R.spec->closed && R.order.think > 0)
+		R.busy = MIN(1.0, R.spec->cores * (double)R.recorded / (double)R.order.think);
 	R.zero = vtime_now();
 	for (uint64_t i = first; i < R.ops->nops && R.rc == 0; i++) {
 		const op_t *o = &R.ops->op[i];

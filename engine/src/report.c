@@ -273,6 +273,8 @@ static json_t *measure(const spec_t *spec, result_t *r)
 	o = json_object();
 	put_real(o, "trace_s", r->trace_s);
 	put_real(o, "elapsed_s", r->elapsed_s);
+	put_real(o, "most_s", r->most_s);
+	put_real(o, "most_recorded_s", r->most_recorded_s);
 	list = json_array();
 	for (size_t i = 0; i < RESULT_PARTS; i++)
 		(void)json_array_append_new(list,

@@ -563,9 +563,10 @@ static int want_limit(const json_t *root, const char *key, uint64_t *out, err_t 
 
 static int parse_processor(const json_t *j, spec_t *s, err_t *err)
 {
-	static const char *const keys[] = {"cores", "rates", NULL};
+	static const char *const keys[] = {"cores", "calls", "rates", NULL};
 	static const char *const rate_keys[] = {"operation", "algorithm", "size", "ns_per_byte", NULL};
-	const json_t *list;
+	static const char *const call_keys[] = {"read_us", "write_us", "sync_us", NULL};
+	const json_t *list, *calls;
 	int64_t n;
 
 	if (!json_is_object(j))
@@ -574,6 +575,15 @@ static int parse_processor(const json_t *j, spec_t *s, err_t *err)
 	    (list = want_array(j, "processor", "rates", 0, err)) == NULL)
 		return -1;
 	s->cores = (int)n;
+	if ((calls = json_object_get(j, "calls")) != NULL) {
+		if (!json_is_object(calls))
+			return err_set(err, "spec: processor.calls must be an object.");
+		if (want_object(calls, "processor.calls", call_keys, err) != 0 ||
+		    want_number(calls, "processor.calls", "read_us", 0, 1e6, &s->read_us, err) != 0 ||
+		    want_number(calls, "processor.calls", "write_us", 0, 1e6, &s->write_us, err) != 0 ||
+		    want_number(calls, "processor.calls", "sync_us", 0, 1e6, &s->sync_us, err) != 0)
+			return -1;
+	}
 	s->nrates = json_array_size(list);
 	if ((s->rates = calloc(s->nrates + 1, sizeof(*s->rates))) == NULL)
 		abort();

@@ -112,7 +112,8 @@ typedef struct spec {
 	spec_tunable_t *tunables;
 	size_t ntunables;
 	spec_age_t age;
-	int cores; /* 0 = no processor is given: work takes no time */
+	int cores;                         /* 0 = no processor is given: work takes no time */
+	double read_us, write_us, sync_us; /* what each call takes of a processor, beside the work on its data */
 	spec_rate_t *rates;
 	size_t nrates;
 } spec_t;

@@ -10,6 +10,7 @@ from rich.console import Console
 from ztune.advice.model import Recommendation
 from ztune.advice.recommend import recommend
 from ztune.report import html, terminal
+from ztune.report.predictions import ACCURACY, predicted_load
 from ztune.study import Layout
 
 LOG = "slog=nvme"
@@ -54,6 +55,18 @@ def test_the_rule_of_the_report_names_both() -> None:
     rule = html.rule(recommended({"base": 5.0, LOG: 5.0}))
     assert "more than twice its share of those after it" in rule
     assert rule.endswith("not first what processors hold back")
+
+
+def test_the_throughput_of_a_job_without_a_rate_is_predicted_as_a_multiple_of_the_base_s() -> None:
+    def measure(layout: Layout) -> dict[str, Any]:
+        found = ev.toy_measure(layout)
+        return {**found, "model": {**found["model"], "speed": 0.4 if layout.name == "base" else 0.6}}
+
+    layouts = [x for x in ev.layouts() if x.name in {"base", LOG}]
+    r = recommend(ev.run(options=ev.WITH_LOG), ev.trials(layouts, measure))
+    found = predicted_load(r)
+    assert found is not None and found.heads[0] == "throughput" and ACCURACY in found.meaning
+    assert {row.layout: cells[0] for row, cells in found.rows} == {"base": "×1.00", LOG: "×1.50"}
 
 
 def test_the_ranking_says_the_predicted_pace_beside_what_was_recorded() -> None:

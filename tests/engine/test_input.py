@@ -77,6 +77,7 @@ def set_at(s: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
         ("closed", "yes", "spec.closed"),
         ("processor", 4, "processor must be an object"),
         ("processor", {"cores": 0, "rates": []}, "processor.cores"),
+        ("processor", {"cores": 1, "calls": {"read_us": 1}, "rates": []}, "processor.calls"),
         (
             "processor",
             {"cores": 4, "rates": [{"operation": "compress"}]},

@@ -400,6 +400,55 @@ def test_closed_a_thread_goes_on_when_it_would_have(tmp_path: Path, noise: Path)
     assert found[True]["elapsed_s"] == pytest.approx(0.1 + waits, rel=0.02) and waits < 0.05
 
 
+def test_closed_the_wait_for_another_s_commit_is_as_long_as_that_commit(tmp_path: Path, noise: Path) -> None:
+    """Two threads take turns with a log: each writes 1 ms after the other's sync, which took 20 ms."""
+    ops = Ops(step=0, dur=0)
+    for i in range(100):
+        ops.add(WRITE, offset=i * 8192, size=8192, thread=i % 2, step=1_000)
+        ops.add(FSYNC, thread=i % 2, dur=20_000_000, step=21_000_000)
+    s = spec(noise, properties={"recordsize": "8K"}, closed=True)
+    found = replay(tmp_path, s, ops)["measure"]["model"]
+    # Both threads' waits, one after the other, and the work between; the second begins 21 ms after the first.
+    waits = 2 * found["thread_wait_s_max"]
+    assert waits < 0.06 and 0.1 + waits < found["elapsed_s"] < 0.121 + waits
+    assert found["most_recorded_s"] == pytest.approx(2.0, rel=0.02)
+    assert 0.9 * found["elapsed_s"] < found["most_s"] < found["elapsed_s"]
+
+
+def test_what_threads_do_between_calls_takes_turns_on_the_processors(tmp_path: Path, noise: Path) -> None:
+    """Four threads that share a log, with five times 10 ms of work each, side by side when recorded."""
+    ops = Ops(step=0, dur=0)
+    for thread in range(4):
+        ops.add(FSYNC, thread=thread)
+    for _ in range(5):
+        ops.t += 10_000_000
+        for thread in range(4):
+            ops.add(READ, offset=0, size=512, thread=thread)
+    # Shares no log, and makes the recording so long that one processor could have done all the work.
+    ops.t += 250_000_000
+    ops.add(READ, offset=0, size=512, thread=4)
+    found = {}
+    for cores in (1, 4):
+        s = spec(noise, properties={"recordsize": "8K"}, closed=True)
+        s["processor"] = {"cores": cores, "rates": []}
+        found[cores] = replay(tmp_path, s, ops)["measure"]["model"]["most_s"]
+    assert found[4] == pytest.approx(0.05, rel=0.1)
+    assert found[1] == pytest.approx(0.2, rel=0.1)
+
+
+def test_a_call_takes_the_processor_s_time(tmp_path: Path, noise: Path) -> None:
+    ops = Ops(step=0, dur=0)
+    for i in range(100):
+        ops.add(READ, offset=i % 4 * 8192, size=8192)
+        ops.add(WRITE, offset=i % 4 * 8192, size=8192)
+    found = {}
+    for us in (0, 50):
+        s = spec(noise, properties={"recordsize": "8K"}, closed=True)
+        s["processor"] = {"cores": 2, "rates": [], "calls": {"read_us": us, "write_us": us, "sync_us": us}}
+        found[us] = replay(tmp_path, s, ops)["measure"]["model"]["elapsed_s"]
+    assert found[50] - found[0] == pytest.approx(200 * 50e-6, rel=0.01)
+
+
 def test_work_on_data_takes_the_processor_s_time(tmp_path: Path, noise: Path) -> None:
     """Blocks that the log points to are compressed while the commit waits: 8 KiB at half of 1 µs a byte."""
     ops = Ops(step=100_000_000)

@@ -86,6 +86,18 @@ def test_threads_that_share_a_log_wait_for_each_others_syncs(tmp_path: Path) -> 
         *(-1, 0),
     ]
     assert ask(tmp_path, ops, [f"after {i}" for i in range(8)]) == [-1, -1, 1, -1, -1, 3, -1, -1]
+    # Thread 1 had nothing before: it is not known since when. Thread 0 was free since 1 ended.
+    assert ask(tmp_path, ops, [f"waited {i}" for i in range(8)]) == [0, 0, 100_000, 0, 0, 100_000, 0, 0]
+
+
+def test_a_thread_waited_while_any_sync_of_its_log_was_on(tmp_path: Path) -> None:
+    ops = Ops(step=0, dur=0)
+    ops.add(WRITE, offset=0, size=512, thread=0)  # at 0
+    ops.add(FSYNC, thread=1, dur=400, step=100)  # 0 to 400
+    ops.add(FSYNC, thread=2, dur=600, step=900)  # 100 to 700: one second sync's 300 on top
+    ops.add(FSYNC, thread=1, dur=500, step=1000)  # 1000 to 1500
+    ops.add(FSYNC, thread=0, dur=100)  # at 2000, after 700 and 500 with a sync on
+    assert ask(tmp_path, ops, ["after 4", "waited 4"]) == [3, 1200]
 
 
 def test_whatever_ends_first_all_can_go_on(tmp_path: Path) -> None:

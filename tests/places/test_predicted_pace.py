@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from ztune.places.replay import pace
+from ztune.places.replay import pace, speed, unpaced
 from ztune.trace.reader import Trace
 
 
@@ -40,3 +40,21 @@ def test_an_older_engine_s_result_stays_as_it_is() -> None:
     result: dict[str, Any] = {"measure": {"model": {"trace_s": 10.0}}}
     pace(result, trace({}))
     assert "pace" not in result["measure"]["model"]
+
+
+@pytest.mark.parametrize(
+    ("result", "known"),
+    [(None, False), ({}, False), ({"offered_per_second": 40.0}, False), ({"offered_per_second": 0.0}, True)],
+)
+def test_a_job_is_unpaced_where_it_says_so(result: dict[str, float] | None, known: bool) -> None:
+    workload = None if result is None else SimpleNamespace(result=result)
+    assert unpaced(cast(Trace, SimpleNamespace(manifest=SimpleNamespace(workload=workload)))) is known
+
+
+def test_a_closed_replay_s_speed_is_by_when_most_commits_had_ended() -> None:
+    result: dict[str, Any] = {"measure": {"model": {"most_s": 2.0, "most_recorded_s": 8.0}}}
+    speed(result)
+    assert result["measure"]["model"]["speed"] == 4.0
+    older: dict[str, Any] = {"measure": {"model": {}}}
+    speed(older)
+    assert "speed" not in older["measure"]["model"]

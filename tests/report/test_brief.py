@@ -45,6 +45,7 @@ def replayed(
             "thread_wait_s_max": figures["wait_s"],
             "modelled_s": max(figures["busy_s"], figures["wait_s"]),
             "sync_latency_ms": {"p50": figures.get("sync_p50", 8.0)},
+            **{key: figures[key] for key in ("speed",) if key in figures},
         }
         return {**found, "model": model}
 
@@ -83,6 +84,11 @@ def test_the_names_of_three_things_are_not_mixed() -> None:
             "waited for the disks in 20% of its time",
         ),
         ({"busy_s": 140, "wait_s": 100}, {"busy_s": 60, "wait_s": 50}, "Throughput is not predicted"),
+        (
+            {"busy_s": 140, "wait_s": 100, "speed": 0.5},
+            {"busy_s": 60, "wait_s": 50, "speed": 0.75},
+            "Throughput ×1.50 of the base's is predicted, not measured",
+        ),
     ],
 )
 def test_a_gain_that_is_no_speed_is_not_called_one(

@@ -2,7 +2,8 @@
 
 Three things have three names. *Disk work* is the busy time of the busiest disk, what iostat's utilisation
 counts. *Waiting* is what threads are held up for: all the waits of the thread that waits longest, or the
-latency of an operation. *Throughput* is operations per second; a replay knows none.
+latency of an operation. *Throughput* is operations per second; a replay only
+predicts it, of jobs that were recorded as fast as they could go.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from ztune.analysis.effects import ABSENT, settings_without
 from ztune.analysis.metrics import number_at
 from ztune.analysis.results import LayoutResult
 from ztune.analysis.standing import Standing
+from ztune.analysis.stats import ratio
 from ztune.study.layout import default_setting
 from ztune.trace.manifest import Manifest
 
@@ -119,6 +121,13 @@ def meaning(now: Standing, found: Sequence[Headline], manifest: Manifest | None)
         )
     if _paced(manifest):
         return "The recorded job has a set rate: its throughput stays as it is."
+    speeds = [layout.value("speed") for layout in (now.chosen, now.baseline) if layout is not None]
+    speed = ratio(speeds[0], speeds[-1])
+    if speed is not None:
+        return (
+            f"Throughput {units.times(speed)} of the base's is predicted, not measured, and may be far off: "
+            "`ztune run --from` measures it."
+        )
     return "Throughput is not predicted: `ztune run --from` measures it."
 
 

@@ -142,6 +142,7 @@ REPLAYED = _by_key((
     _asked("busy_s", "busiest device, modelled"),
     _replayed("wait_s", "longest thread's waits, modelled", "s", "model", "thread_wait_s_max"),
     _replayed("pace", "predicted share of the recorded pace", "share", "model", "pace", less=False),
+    _replayed("speed", "predicted throughput over the recorded", "ratio", "model", "speed", less=False),
     _asked("cpu", "processor time for data"),
     _replayed("cpu_s", "processor time of the replay", "s", "cpu_s"),
     _replayed("compression_ratio", "compression ratio", "ratio", "space", "compression_ratio", less=False),

@@ -193,6 +193,8 @@ class Replay:
             engine_limits.memory_bytes()
         )  # once: engines that run must not make less of those to come
         self._backing = backing
+        # A joint replay's jobs have rates of their own, and a sample's threads make some of their calls only.
+        self._closed = inputs is None and rate.of == 1 and unpaced(trace)
         self._host = HostProcessors.of(cores, processor or {}, trace.manifest.environment.get("cpus"))
         self._processors = Processors()
         self._touched: dict[tuple[int, ...], int] = {}
@@ -298,14 +300,19 @@ class Replay:
                 self._engine("load", first, arguments, folder, progress, stop)
 
             try:
-                with loaded.image(self.load_key(spec), self.contents_bytes(first) + filler_bytes(first), load, stop) as image:
+                with loaded.image(
+                    self.load_key(spec), self.contents_bytes(first) + filler_bytes(first), load, stop
+                ) as image:
                     arguments = ["--image", f"/proc/self/fd/{image}"]
                     text = self._engine("replay", spec, arguments, folder, progress, stop, image)
                 result = json.loads(text)
                 if not isinstance(result, dict) or not isinstance(result.get("measure"), dict):
                     raise ValueError
                 self._host.charge(result)
-                pace(result, self.trace)
+                if self._closed:
+                    speed(result)
+                else:
+                    pace(result, self.trace)
                 return Outcome(result, None, time.monotonic() - started)
             except loaded.NotLoadedError as error:
                 words = str(error)
@@ -338,7 +345,7 @@ class Replay:
             **spec,
             "content": {r: str(p.resolve()) for r, p in self.inputs.content.items()},
             "backing": backing,
-            **({"processor": self._host.spec()} if command == "replay" else {}),
+            **({"processor": self._host.spec(), "closed": self._closed} if command == "replay" else {}),
             **self._limits(spec, backing, folder),
         }
         path = folder / f"{command}.json"
@@ -460,6 +467,22 @@ def pace(result: dict[str, Any], trace: Trace) -> None:
     # The job ends within one of the parts; the one before is its own.
     last = max(1, int(len(kept) * (1 - closing / recorded)) - 1)
     model["pace"] = min(1.0, kept[last - 1])
+
+
+def unpaced(trace: Trace) -> bool:
+    """Return whether the recorded job is known to have gone as fast as it could. Then a faster layout lets it
+    go faster, and a replay lets each thread go on as soon as it would have."""
+    workload = trace.manifest.workload
+    return workload is not None and workload.result.get("offered_per_second") == 0
+
+
+def speed(result: dict[str, Any]) -> None:
+    """Put into the ``result`` of a closed replay how fast the job went, ``model.speed``, as a multiple of the
+    recorded one: by when most of its commits had ended, there and here."""
+    model = result["measure"].get("model", {})
+    here, recorded = model.get("most_s"), model.get("most_recorded_s")
+    if here and recorded:
+        model["speed"] = recorded / here
 
 
 def _file(layout: Layout, file: OpsFile) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from ztune.analysis.stats import ratio
 from ztune.errors import InputError
 from ztune.report import brief as briefs
 from ztune.report import charts, effects, measured_html, neighbours
+from ztune.report.predictions import predicted_load
 from ztune.report.severity import grouped
 from ztune.report.source import RunEvidence
 from ztune.report.terminal import elsewhere, said
@@ -128,6 +129,7 @@ def _replayed(
         "rule": rule(r),
         "elsewhere": elsewhere(r),
         "rows": r.ranking,
+        "predicted": predicted_load(r),
         "base_time": None if baseline is None else baseline.values.get("modelled_s"),
         "plot": charts.trade_off(r.ranking, [*r.to_buy, *r.set_apart], " per op" if r.per_operation else ""),
         "effects": effects.table(effects.replayed(r.effects, metrics), {m: metrics[m].label for m in MAIN}),

@@ -23,13 +23,13 @@ from ztune.errors import InputError
 from ztune.onhost.words import suggest
 from ztune.output import Console, Text
 from ztune.report import measured, neighbours
+from ztune.report.predictions import predicted_load
 from ztune.report.severity import SEVERITY, grouped
 from ztune.report.source import RunEvidence
 from ztune.study.layout import parse_layout
 
 TOP = 12  # rows of the ranking unless all are asked for
 PREDICTED = 5  # rows of what is predicted, unless all are asked for
-_KEPT = 0.99  # share of the recorded pace that counts as all of it: a recording ends with a last call
 NOTES = 3  # layouts of which it is said why they stand no further ahead, unless all are asked for
 
 
@@ -116,44 +116,19 @@ def ranking(r: Recommendation, top: int | None = TOP) -> RenderableType:
 
 
 def predicted(r: Recommendation, top: int | None = TOP) -> list[RenderableType]:
-    """Return what the replays predict of the recorded load under the ranked layouts: the pace that they reach
-    and what its calls take; nothing where results don't say, or are of different jobs."""
-    rows = [row for row in r.ranking if "pace" in row.values and not r.per_operation]
-    most = None if top is None else min(top, PREDICTED)
-    rows = [row for i, row in enumerate(rows) if most is None or i < most or row.baseline or row.recommended]
-    if not rows:
+    """Return what the replays predict of the recorded load under the ranked layouts; nothing where results
+    don't say, or are of different jobs."""
+    found = predicted_load(r, None if top is None else min(top, PREDICTED))
+    if found is None:
         return []
-    offered = r.recorded is not None and r.recorded.offered
-    kept = offered and all(row.values["pace"] > _KEPT for row in rows)
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("#", justify="right")
     table.add_column("layout", overflow="fold", min_width=16)
-    unit = "of its pace" if r.recorded is None else f"{r.recorded.unit}s/s"
-    for head in (*([] if kept else [unit]), "commit p50", "p99", "read p99"):
+    for head in found.heads:
         table.add_column(Text(head), justify="right", no_wrap=True)
-    for row in rows:
-        cells = (_value(row, key, "ms") for key in ("sync_p50", "sync_p99", "read_p99"))
-        pace = [] if kept else [_pace(r, row.values["pace"])]
-        table.add_row(str(row.rank), Text(row.layout), *pace, *cells)
-    meaning = (
-        "Predicted, not measured. How many commits share one sync, the database's own background work "
-        "and its processor time stay as recorded."
-    )
-    if kept and r.recorded is not None:
-        each = f"{units.show(r.recorded.per_second, 'rate')} {r.recorded.unit}s/s"
-        meaning = f"All of these keep the rate that was set, {each}. {meaning}"
-    else:
-        meaning += " No layout reaches more than what was recorded."
-    if r.recorded is not None and not r.recorded.offered:
-        meaning += " ≥: its job had no rate of its own, and may go faster."
-    return [Text("\nPredicted for the recorded load", style="bold"), table, Text(meaning, style="dim")]
-
-
-def _pace(r: Recommendation, share: float) -> str:
-    if r.recorded is None:
-        return units.show(share, "share")
-    least = "≥ " if share > _KEPT and not r.recorded.offered else ""
-    return f"{least}{units.show(r.recorded.per_second * share, 'rate')}"
+    for row, cells in found.rows:
+        table.add_row(str(row.rank), Text(row.layout), *cells)
+    return [Text("\nPredicted for the recorded load", style="bold"), table, Text(found.meaning, style="dim")]
 
 
 def if_bought(r: Recommendation) -> list[RenderableType]:

@@ -1,0 +1,83 @@
+"""What replays predict of the recorded load under each layout, for the terminal and HTML."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ztune.advice.model import Recommendation, Row
+from ztune.analysis import units
+
+_KEPT = 0.99  # share of the recorded pace that counts as all of it: a recording ends with a last call
+_CALLS = ("sync_p50", "sync_p99", "read_p99")
+_HEADS = ("commit p50", "p99", "read p99")
+ACCURACY = (
+    "Held against PostgreSQL and SQLite on mounts, half of such ratios were within 15 %; on an SSD all were "
+    "within 35 %, on an HDD they were up to 72 % off and in another order."
+)
+"""How far such a ratio can be trusted: docs/accuracy.md, "Predicted throughput"."""
+
+
+@dataclass(frozen=True)
+class PredictedLoad:
+    """A table of predictions. ``rows``: a layout, and a text below each of ``heads``; ``meaning``: how to
+    read them."""
+
+    heads: tuple[str, ...]
+    rows: tuple[tuple[Row, tuple[str, ...]], ...]
+    meaning: str
+
+
+def predicted_load(r: Recommendation, most: int | None = None) -> PredictedLoad | None:
+    """Return what the replays predict: which part of its rate a job with one keeps, or how fast one without
+    goes, as a multiple of the base, and what their calls take.
+
+    ``most``: the first so many layouts, the base and the recommended one. None where results don't say, or
+    are of different jobs.
+    """
+    known = [row for row in r.ranking if {"pace", "speed"} & row.values.keys() and not r.per_operation]
+    rows = [row for i, row in enumerate(known) if most is None or i < most or row.baseline or row.recommended]
+    if not rows:
+        return None
+    base = next((row.values.get("speed") for row in known if row.baseline), None)
+    meaning = (
+        "Predicted, not measured. How many commits share one sync, the database's own background work "
+        "and its processor time stay as recorded."
+    )
+    if base:
+        meaning += f" Throughput is a multiple of the base's, with all that its clients can do. {ACCURACY}"
+        return PredictedLoad(
+            ("throughput", *_HEADS),
+            tuple((row, (_times(row.values.get("speed"), base), *_calls(row))) for row in rows),
+            meaning,
+        )
+    offered = r.recorded is not None and r.recorded.offered
+    if r.recorded is not None and offered and all(row.values.get("pace", 0.0) > _KEPT for row in rows):
+        each = f"{units.show(r.recorded.per_second, 'rate')} {r.recorded.unit}s/s"
+        meaning = f"All of these keep the rate that was set, {each}. {meaning}"
+        return PredictedLoad(_HEADS, tuple((row, _calls(row)) for row in rows), meaning)
+    meaning += " No layout reaches more than what was recorded."
+    if r.recorded is not None and not offered:
+        meaning += " ≥: its job had no rate of its own, and may go faster."
+    unit = "of its pace" if r.recorded is None else f"{r.recorded.unit}s/s"
+    return PredictedLoad(
+        (unit, *_HEADS),
+        tuple((row, (_pace(r, row.values.get("pace")), *_calls(row))) for row in rows),
+        meaning,
+    )
+
+
+def _times(speed: float | None, base: float) -> str:
+    return "–" if speed is None else units.times(speed / base)
+
+
+def _calls(row: Row) -> tuple[str, ...]:
+    return tuple(units.show(row.values[k], "ms") if k in row.values else "–" for k in _CALLS)
+
+
+def _pace(r: Recommendation, share: float | None) -> str:
+    if share is None:
+        return "–"
+    if r.recorded is None:
+        return units.show(share, "share")
+    least = "≥ " if share > _KEPT and not r.recorded.offered else ""
+    return f"{least}{units.show(r.recorded.per_second * share, 'rate')}"
