@@ -85,7 +85,7 @@ def test_what_was_not_measured_is_said_and_the_file_is_a_profile(tmp_path: Path)
         known = profiles.find(name)
         found = measure(Perfect(known), known.kind, known.size, "mine", 'a "b" \\ c')
         text = "\n".join(found.notes)
-        assert "write_mb_s not measured" in text and "cache_mb = 0" in text
+        assert "write_mb_s not measured" in text and 'set cache = "protected" if' in text
         assert f"of the profile {name}" in text
         path = tmp_path / "mine.toml"
         path.write_text(found.to_toml(), encoding="utf-8")
