@@ -44,7 +44,9 @@ def predicted_load(r: Recommendation, most: int | None = None) -> PredictedLoad 
         "and its processor time stay as recorded."
     )
     if base:
-        meaning += f" Throughput is a multiple of the base's, with all that its clients can do. {ACCURACY}"
+        meaning += (
+            f" Throughput is a multiple of the base's, with clients that go as fast as they can. {ACCURACY}"
+        )
         return PredictedLoad(
             ("throughput", *_HEADS),
             tuple((row, (_times(row.values.get("speed"), base), *_calls(row))) for row in rows),
