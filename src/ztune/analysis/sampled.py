@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from statistics import fmean, stdev
 from typing import Any
 
-from scipy import stats
-
+from ztune.analysis.intervals import student
 from ztune.analysis.metrics import Metric, number_at, table
 from ztune.store.records import PART, Run, Trial
 from ztune.units import format_size, listed
@@ -51,7 +50,7 @@ def half_width(values: Sequence[float], of: int) -> float:
     NaN for fewer than two."""
     if len(values) < 2:
         return math.nan
-    t = float(stats.t.ppf((1 + LEVEL) / 2, len(values) - 1))
+    t = student((1 + LEVEL) / 2, len(values) - 1)
     # Of all samples: what is not in the first is what makes it wrong.
     return t * stdev(values) * math.sqrt(1 - 1 / of)
 
