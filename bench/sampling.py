@@ -159,7 +159,8 @@ def table(known: Results, names: list[str], rate: int) -> Iterator[str]:
         )
         rank = spearman(list(all_.values()), list(part.values()))
         yield (
-            f"| {name} | {'–' if rank is None else f'{rank:.2f}'} | {chosen} | {best}, {all_[chosen] / all_[best] - 1:.1%} better "
+            f"| {name} | {'–' if rank is None else f'{rank:.2f}'} | {chosen} "
+            f"| {best}, {all_[chosen] / all_[best] - 1:.1%} better "
             f"| {cpu:.2f} | {memory:.2f} |"
         ).replace("%", " %")
 
