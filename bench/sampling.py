@@ -158,9 +158,11 @@ def table(known: Results, names: list[str], rate: int) -> Iterator[str]:
             v[1, 0]["memory"] for v in layouts.values()
         )
         rank = spearman(list(all_.values()), list(part.values()))
-        better = f"{all_[chosen] / all_[best] - 1:.1%}".replace("%", " %")
-        said = "–" if rank is None else f"{rank:.2f}"
-        yield f"| {name} | {said} | {chosen} | {best}, {better} better | {cpu:.2f} | {memory:.2f} |"
+        yield (
+            f"| {name} | {'–' if rank is None else f'{rank:.2f}'} | {chosen} "
+            f"| {best}, {all_[chosen] / all_[best] - 1:.1%} better "
+            f"| {cpu:.2f} | {memory:.2f} |"
+        ).replace("%", " %")
 
 
 def main() -> int:
