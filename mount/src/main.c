@@ -237,7 +237,8 @@ static int make_pools(err_t *e)
 {
 	char path[4400];
 
-	if (pool_check_properties(&M.spec, e) != 0 || pool_create_all(&M.spec, &M.pace, POOL_HOLDS | POOL_HELPS, e) != 0)
+	if (pool_check_properties(&M.spec, e) != 0 ||
+	    pool_create_all(&M.spec, &M.pace, POOL_HOLDS | POOL_HELPS, e) != 0)
 		return -1;
 	for (size_t p = 0; p < M.spec.npools; p++) {
 		pool_end_tasks((int)p);
