@@ -332,8 +332,9 @@ static int parse_pools(const json_t *root, spec_t *s, err_t *err)
 
 static int parse_properties(const json_t *j, const char *where, spec_dataset_t *d, err_t *err)
 {
+	/* Access times are a mount's: a trace does not say when they changed. */
 	static const char *const keys[] = {"recordsize", "compression", "checksum", "logbias", "sync", "primarycache",
-		"secondarycache", "redundant_metadata", "special_small_blocks", "copies", NULL};
+		"secondarycache", "redundant_metadata", "special_small_blocks", "copies", "atime", "relatime", NULL};
 	char pw[300];
 	const char *key;
 	json_t *v;

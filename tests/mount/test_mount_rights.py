@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from mount_children import fails, in_child
-from mount_ground import Ground
+from mount_ground import Ground, Mounted, spec
 from mount_libc import getxattr, listxattr
 
 pytestmark = pytest.mark.timeout(120)
@@ -457,3 +457,17 @@ def test_new_files_are_new(place: Path) -> None:
         found = (place / name).stat()
         assert before <= found.st_mtime_ns <= time.time_ns() + NS
         assert found.st_ctime_ns >= before and found.st_atime_ns >= before
+
+
+@pytest.mark.parametrize(("atime", "relatime", "moves"), [("on", "off", True), ("off", "off", False)])
+def test_atime_is_heeded(own_mount: Callable[..., Mounted], atime: str, relatime: str, moves: bool) -> None:
+    told = spec()
+    told["datasets"][0]["properties"] |= {"atime": atime, "relatime": relatime}
+    made = own_mount(told)
+    file = made.small / "read"
+    file.write_bytes(b"x" * 10)
+    now = time.time_ns()
+    os.utime(file, ns=(now - 50 * NS, now - 100 * NS))
+    before = file.stat().st_atime_ns
+    assert file.read_bytes() == b"x" * 10
+    assert (file.stat().st_atime_ns > before) is moves
