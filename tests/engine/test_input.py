@@ -59,7 +59,7 @@ def set_at(s: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
         ("datasets.0.name", "other/data", "no such pool"),
         ("datasets.0.properties.recordsize", "100K", "recordsize"),
         ("datasets.0.properties.recordsize", "32M", "recordsize"),
-        ("datasets.0.properties.atime", "on", '"atime"'),
+        ("datasets.0.properties.dnodesize", "on", '"dnodesize"'),
         ("datasets.0.properties.compression", "best", "zstd"),
         ("datasets.0.properties.copies", "4", "copies"),
         ("datasets.0.properties.special_small_blocks", "3K", "special_small_blocks"),
