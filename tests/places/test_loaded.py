@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import threading
 from pathlib import Path
 
 import pytest
+from invoked import invoke
 
 from ztune.places import engine_limits, loaded
 from ztune.places.engine import Engine
@@ -164,3 +166,13 @@ def test_without_room_on_the_disk_it_is_made_in_memory(monkeypatch: pytest.Monke
     with loaded.image("ab" * 16, 10, load, NEVER) as fd:
         assert read(fd) == b"image"
     assert load.times == 1 and not loaded.is_there("ab" * 16)
+
+
+@pytest.mark.usefixtures("home")
+def test_clean_lists_and_removes_what_is_kept() -> None:
+    with loaded.image("ab" * 16, 10, Loads(), NEVER):
+        pass
+    code, out, _ = invoke("clean", "--prepared")
+    assert code == 0 and f"{'ab' * 16}.image  replay" in out and loaded.is_there("ab" * 16)
+    code, out, _ = invoke("clean", "--prepared", "--yes", "--json")
+    assert code == 0 and json.loads(out)[0]["removed"] is True and not loaded.is_there("ab" * 16)

@@ -14,7 +14,7 @@ from ztune.analysis.units import amount
 from ztune.cli._options import option, takes
 from ztune.errors import InputError, ZtuneError
 from ztune.native import openzfs as versions
-from ztune.places import bundle, mount_points
+from ztune.places import bundle, loaded, mount_points
 from ztune.places import named as places
 from ztune.places.channel import Place, ask, states
 from ztune.places.placing import Placing
@@ -38,7 +38,8 @@ def command(
     ),
     run_id: str | None = option("--run", metavar="RUN", help="Look where this run ran."),
     prepared: bool = option(
-        "--prepared", help="Remove the loaded databases that ztune keeps in its cache instead."
+        "--prepared",
+        help="Remove what ztune keeps loaded in its cache instead: databases of trials, pools of replays.",
     ),
     openzfs: bool = option(
         "--openzfs",
@@ -62,7 +63,7 @@ def command(
       ztune clean --on ssh://db7 --yes
       ztune clean --on mount             what trials on a mount left, without root
       ztune clean --run 7f3k2a           where that run ran
-      ztune clean --prepared             the loaded databases in the cache, and their sizes
+      ztune clean --prepared             the loaded databases and pools in the cache, and their sizes
       ztune clean --openzfs --yes        other versions of OpenZFS: `ztune setup openzfs` brings them again
 
     Exit code 1 if something stayed.
@@ -158,13 +159,17 @@ def _list(what: list[str], but: str = "") -> None:
 
 def _prepared(yes: bool, as_json: bool) -> int:
     states = prepared.prune(limit=-1) if yes else prepared.states()
+    found = [(str(Path(s.path)), s.job, s.bytes) for s in states]
+    found += [(str(path), "replay", room) for path, room in loaded.kept().items()]
+    if yes:
+        loaded.drop()
     if as_json:
-        rows = [{"path": str(Path(s.path)), "job": s.job, "bytes": s.bytes, "removed": yes} for s in states]
+        rows = [{"path": path, "job": job, "bytes": room, "removed": yes} for path, job, room in found]
         output.print_json(rows)
         return 0
-    for state in states:
-        output.echo(f"{'removed ' if yes else ''}{state.path}  {state.job}  {amount(state.bytes)}")
-    if not states:
+    for path, job, room in found:
+        output.echo(f"{'removed ' if yes else ''}{path}  {job}  {amount(room)}")
+    if not found:
         output.echo("no loaded database is kept")
     elif not yes:
         output.echo("Nothing was changed; --yes removes them.")

@@ -78,17 +78,26 @@ def is_there(key: str) -> bool:
     return (folder() / f"{key}.image").is_file()
 
 
+def kept() -> dict[Path, int]:
+    """Return the images that are kept and what room each takes, bytes; those not used for longest first."""
+    try:
+        found = sorted(folder().glob("*.image"), key=lambda path: path.stat().st_mtime)
+    except FileNotFoundError:  # another ztune removes some now
+        found = list(folder().glob("*.image"))
+    return {path: _room(path) for path in found}
+
+
 def drop(least: int = 0) -> None:
     """Remove the images that were not used for longest until ``least`` bytes or fewer are left.
 
     Who reads one goes on: it is gone with the last of them.
     """
-    found = sorted(folder().glob("*.image"), key=lambda path: path.stat().st_mtime)
-    left = sum(_room(path) for path in found)
-    for path in found:
+    found = kept()
+    left = sum(found.values())
+    for path, room in found.items():
         if left <= least:
             break
-        left -= _room(path)
+        left -= room
         path.unlink(missing_ok=True)
 
 
@@ -103,22 +112,22 @@ def image(key: str, need: int, load: Callable[[Path], None], stop: threading.Eve
     Who else wants the same image waits meanwhile. ``need``: bytes that it takes at most; where the disk has
     no room for them it is made in memory, and not kept. Raises NotLoadedError, from ``load`` too.
     """
-    kept = folder() / f"{key}.image"
+    path = folder() / f"{key}.image"
     with contextlib.ExitStack() as stack:
         _lock(stack, folder() / f"lock-{int(key[:8], 16) % _LOCKS}", stop)
-        fd = _open(kept)
+        fd = _open(path)
         if fd is None:
-            fd = _make(kept, need, load)
+            fd = _make(path, need, load)
     try:
         yield fd
     finally:
         os.close(fd)
 
 
-def _make(kept: Path, need: int, load: Callable[[Path], None]) -> int:
-    if need > engine_limits.disk_bytes(kept.parent):
+def _make(path: Path, need: int, load: Callable[[Path], None]) -> int:
+    if need > engine_limits.disk_bytes(path.parent):
         drop()
-    if need > engine_limits.disk_bytes(kept.parent):
+    if need > engine_limits.disk_bytes(path.parent):
         fd = os.memfd_create("ztune-loaded")
         try:
             load(Path(f"/proc/{os.getpid()}/fd/{fd}"))
@@ -126,17 +135,17 @@ def _make(kept: Path, need: int, load: Callable[[Path], None]) -> int:
             os.close(fd)
             raise
         return fd
-    with shared_files.replacing(kept) as partial:
+    with shared_files.replacing(path) as partial:
         load(partial)
         fd = os.open(partial, os.O_RDONLY | os.O_CLOEXEC)
-    free = shutil.disk_usage(kept.parent).free + sum(_room(path) for path in kept.parent.glob("*.image"))
+    free = shutil.disk_usage(path.parent).free + sum(kept().values())
     drop(min(ROOM, free // 4))
     return fd
 
 
-def _open(kept: Path) -> int | None:
+def _open(path: Path) -> int | None:
     try:
-        fd = os.open(kept, os.O_RDONLY | os.O_CLOEXEC)
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
         return None
     os.utime(fd)
