@@ -155,8 +155,10 @@ def test_the_oldest_go_when_there_is_no_room_and_readers_go_on(monkeypatch: pyte
                 os.utime(loaded.folder() / f"{one}.image", (i, i))
         assert read(first) == b"image"
     assert [loaded.is_there(one) for one in keys] == [False, False, True, True]
+    half = loaded.folder() / f".{'05' * 16}.image.{2**22 + 1}.partial"  # no process has such a number
+    half.touch()
     loaded.drop()
-    assert not list(loaded.folder().glob("*.image"))
+    assert not list(loaded.folder().glob("*.image")) and not half.exists()
 
 
 @pytest.mark.usefixtures("home")

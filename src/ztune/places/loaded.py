@@ -88,10 +88,12 @@ def kept() -> dict[Path, int]:
 
 
 def drop(least: int = 0) -> None:
-    """Remove the images that were not used for longest until ``least`` bytes or fewer are left.
+    """Remove the images that were not used for longest until ``least`` bytes or fewer are left, and what a
+    ztune that was killed left of others.
 
     Who reads one goes on: it is gone with the last of them.
     """
+    shared_files.remove_left(folder())
     found = kept()
     left = sum(found.values())
     for path, room in found.items():

@@ -42,9 +42,7 @@ def replacing(path: Path) -> Iterator[Path]:
     On an error it is removed, and ``path`` is as it was. What a process that was killed left is removed by
     the next one. Raises OSError.
     """
-    for left in path.parent.glob(f".{glob.escape(path.name)}.*.partial"):
-        if not Path("/proc", left.name.split(".")[-2]).exists():
-            remove(left)
+    remove_left(path.parent, path.name)
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     remove(partial)
     try:
@@ -52,6 +50,13 @@ def replacing(path: Path) -> Iterator[Path]:
         partial.rename(path)
     finally:
         remove(partial)
+
+
+def remove_left(folder: Path, name: str | None = None) -> None:
+    """Remove what processes that were killed left of files for ``replacing``, default of any name."""
+    for left in folder.glob(f".{'*' if name is None else glob.escape(name)}.*.partial"):
+        if not Path("/proc", left.name.split(".")[-2]).exists():
+            remove(left)
 
 
 def remove(path: Path) -> None:
