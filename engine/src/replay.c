@@ -185,41 +185,6 @@ static int shadow_check(const rfile_t *f, uint64_t off, uint64_t len, const uint
 
 /* --- load --- */
 
-static int load_file(rfile_t *f, uint64_t *done, uint64_t total)
-{
-	uint64_t rs = R.spec->datasets[f->dataset].recordsize, piece = MAX(rs, 1ULL << 20);
-	char name[64];
-	bool commit;
-	int error;
-
-	file_name(f, name, sizeof(name));
-	if ((error = fl_create(fl_root(R.vols[f->dataset]), name, &new_file, &f->f, &commit)) != 0)
-		return failed(error, "Creating", f);
-	for (uint64_t off = 0; off < f->start_size; off += piece) {
-		uint64_t n = MIN(piece, f->start_size - off);
-
-		content_fill(f->content, f->id, off, n, 0, R.buf);
-		shadow_write(f, off, n, R.buf);
-		if ((error = fl_write(f->f, off, R.buf, n, 0, &commit)) != 0)
-			return failed(error, "Filling", f);
-		*done += n;
-		if ((R.group[f->pool] += n) >= pool_load_group(R.spec->arc_max)) {
-			pool_next_txg(f->pool);
-			R.group[f->pool] = 0;
-		}
-		clockwork_wait_evicted();
-		progress("load", total > 0 ? (double)*done / (double)total : 1.0, false);
-	}
-	return 0;
-}
-
-/* --- load: what the trace touches --- */
-
-#define FANOUT 1024               /* records below an indirect block */
-#define POINTERS (128 << 10)      /* bytes of one */
-#define LOADED_LEAST 32           /* records of the files of a kind, to know what they come to … */
-#define LOADED_BYTES (8ULL << 20) /* … and bytes of them */
-
 static void group_grew(int pool, uint64_t bytes)
 {
 	if ((R.group[pool] += bytes) >= pool_load_group(R.spec->arc_max)) {
@@ -228,6 +193,46 @@ static void group_grew(int pool, uint64_t bytes)
 	}
 	clockwork_wait_evicted();
 }
+
+/* Writes a part of a file with its content. */
+static int load_bytes(rfile_t *f, uint64_t from, uint64_t end, uint64_t *done, uint64_t total)
+{
+	uint64_t piece = MAX(R.spec->datasets[f->dataset].recordsize, 1ULL << 20);
+	bool commit;
+	int error;
+
+	for (uint64_t off = from; off < end; off += piece) {
+		uint64_t n = MIN(piece, end - off);
+
+		content_fill(f->content, f->id, off, n, 0, R.buf);
+		shadow_write(f, off, n, R.buf);
+		if ((error = fl_write(f->f, off, R.buf, n, 0, &commit)) != 0)
+			return failed(error, "Filling", f);
+		*done += n;
+		group_grew(f->pool, n);
+		progress("load", total > 0 ? (double)*done / (double)total : 1.0, false);
+	}
+	return 0;
+}
+
+static int load_file(rfile_t *f, uint64_t *done, uint64_t total)
+{
+	char name[64];
+	bool commit;
+	int error;
+
+	file_name(f, name, sizeof(name));
+	if ((error = fl_create(fl_root(R.vols[f->dataset]), name, &new_file, &f->f, &commit)) != 0)
+		return failed(error, "Creating", f);
+	return load_bytes(f, 0, f->start_size, done, total);
+}
+
+/* --- load: what the trace touches --- */
+
+#define FANOUT 1024               /* records below an indirect block */
+#define POINTERS (128 << 10)      /* bytes of one */
+#define LOADED_LEAST 32           /* records of the files of a kind, to know what they come to … */
+#define LOADED_BYTES (8ULL << 20) /* … and bytes of them */
 
 /* Files of one dataset and content: their records come to the same. */
 static bool of_kind(const rfile_t *f, int dataset, const content_t *content)
@@ -257,27 +262,6 @@ static void touch_some(int dataset, const content_t *content)
 		if (of_kind(&R.files[i], dataset, content))
 			for (uint64_t k = 0; k < R.files[i].touched.records; k += every)
 				touched_mark(&R.files[i].touched, k, 1);
-}
-
-/* Writes records with their content. */
-static int load_records(rfile_t *f, uint64_t first, uint64_t n, uint64_t *done)
-{
-	uint64_t rs = f->touched.recordsize, piece = MAX(rs, 1ULL << 20);
-	uint64_t end = MIN((first + n) * rs, f->start_size);
-	bool commit;
-	int error;
-
-	for (uint64_t off = first * rs; off < end; off += piece) {
-		uint64_t len = MIN(piece, end - off);
-
-		content_fill(f->content, f->id, off, len, 0, R.buf);
-		shadow_write(f, off, len, R.buf);
-		if ((error = fl_write(f->f, off, R.buf, len, 0, &commit)) != 0)
-			return failed(error, "Filling", f);
-		*done += len;
-		group_grew(f->pool, len);
-	}
-	return 0;
 }
 
 /* Puts the others there as if they were. */
@@ -324,11 +308,12 @@ static int load_touched(rfile_t *f, uint64_t *done, uint64_t total)
 
 			for (n = 1; i + n < end && touched_has(t, i + n) == is; n++)
 				;
-			rc = is ? load_records(f, i, n, done) : fill_records(f, i, n);
+			rc = is
+			    ? load_bytes(f, i * t->recordsize, MIN((i + n) * t->recordsize, f->start_size), done, total)
+			    : fill_records(f, i, n);
 		}
 		if (rc != 0)
 			return rc;
-		progress("load", total > 0 ? (double)*done / (double)total : 1.0, false);
 	}
 	return 0;
 }

@@ -314,9 +314,7 @@ class Replay:
                 else:
                     pace(result, self.trace)
                 return Outcome(result, None, time.monotonic() - started)
-            except loaded.NotLoadedError as error:
-                words = str(error)
-            except _EngineError as error:
+            except (loaded.NotLoadedError, _EngineError) as error:
                 words = str(error)
             except ValueError:
                 words = "the engine's result is not the JSON it should be"

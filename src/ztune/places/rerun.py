@@ -41,16 +41,21 @@ def rerun(record: dict[str, Any], trace: Trace, engine: Engine) -> Outcome:
     return replay.run(trial["spec"], None, threading.Event())
 
 
+def _condition(trial: dict[str, Any]) -> str:
+    """Return under which condition the trial ran; "" for the usual ones."""
+    return str(trial.get("target", "")).partition(", ")[2]
+
+
 def _rate(trial: dict[str, Any], options: dict[str, Any]) -> Rate:
     """Return which sample the trial replayed."""
-    condition = str(trial.get("target", "")).partition(", ")[2]
+    condition = _condition(trial)
     part = int(condition.removeprefix(PART)) if condition.startswith(PART) else 0
     return Rate(trial["spec"].get("sample", 1), part, options.get("region") or REGION)
 
 
 def _beside(trial: dict[str, Any], trace: Trace, options: dict[str, Any]) -> Inputs | None:
     """Return what the engine read of a trial with a neighbour; None of another."""
-    condition = str(trial.get("target", "")).partition(", ")[2]
+    condition = _condition(trial)
     kept = options.get("beside")
     if not kept or condition not in (BOTH, NEIGHBOUR):
         return None
