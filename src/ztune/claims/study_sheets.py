@@ -37,7 +37,6 @@ HEADS = {
 _OURS = {"time": "modelled_s", "per_second": "modelled_s", "space": "allocated"}
 
 
-
 @dataclass(frozen=True)
 class StudySheet:
     """A table for people. The first ``words`` columns are text, the others figures."""
