@@ -13,6 +13,7 @@ from rich.panel import Panel
 from rich.table import Table
 
 from ztune.output import Console, Text
+from ztune.trace import extent
 from ztune.trace import summary as summaries
 from ztune.trace.manifest import Compressibility, Manifest
 from ztune.trace.pages import PAGE
@@ -183,6 +184,13 @@ def _header(console: Console, summary: Summary) -> None:
                 expand=False,
             )
         )
+    for text in extent.sentences(manifest):
+        console.print(Text(text))
+    if manifest.windows:
+        table = _table("window began", "second", "seconds", figures=("second", "seconds"))
+        for row in extent.windows(manifest):
+            table.add_row(*row)
+        console.print(table)
     for warning in manifest.warnings:
         times = f" ({warning.count:,} times)" if warning.count > 1 else ""
         console.print(Text.assemble(("warning:", "yellow"), f" {warning.message}{times}"))
