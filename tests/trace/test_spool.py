@@ -5,11 +5,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ztune.trace.spool import PART_ROWS, Spool, from_members, members
+from ztune.trace.spool import PART_ROWS, Rows, Spool, from_members, members
 from ztune.trace.writer import EVENT_DTYPE
 
 
-def events(n: int) -> np.ndarray:  # type: ignore[type-arg]
+def events(n: int) -> Rows:
     rng = np.random.default_rng(1)
     rows = np.zeros(n, EVENT_DTYPE)
     rows["t"] = np.cumsum(rng.integers(1_000, 100_000, n))[rng.permutation(n)] if n else []

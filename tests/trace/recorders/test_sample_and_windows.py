@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import subprocess
 import sys
 import time
@@ -52,18 +53,18 @@ open("rounds", "w").write(str(rounds))
 RULES = RoleRules.parse(["*.db=data", "*.wal=wal"])
 
 
-def sampled(work: Path, seconds: float, **options: object) -> Trace:
+def sampled(work: Path, seconds: float, of: int) -> Trace:
     (work / "pages.py").write_text(PAGES)
     line = [sys.executable, "-I", str(work / "pages.py"), str(work), str(seconds)]
     return record(
         Recording(
-            work.parent / "s.trace", command=line, recorder="ebpf", paths=[work], rules=RULES, **options
-        )  # type: ignore[arg-type]
+            work.parent / "s.trace", command=line, recorder="ebpf", paths=[work], rules=RULES, sample=of
+        )
     )
 
 
 def test_one_region_in_four_is_recorded_and_all_is_counted(work: Path, ebpf: str) -> None:
-    trace = sampled(work, 5, sample=4)
+    trace = sampled(work, 5, 4)
     rounds = int((work / "rounds").read_text())
     seen = Seen(trace)
     data, log, small = (seen.file(name) for name in ("data.db", "log.wal", "small.db"))
@@ -105,7 +106,7 @@ def test_the_kernel_leaves_out_what_the_trace_does_not_have(work: Path, ebpf: st
 def test_a_replay_of_a_recorded_sample_has_its_regions_side_by_side(
     work: Path, ebpf: str, tmp_path: Path
 ) -> None:
-    trace = sampled(work, 3, sample=4)
+    trace = sampled(work, 3, 4)
     info = export_ops(trace, tmp_path / "ops.bin")
     data = next(file for file in info.files if file.path.endswith("data.db"))
     assert data.recorded == 4 and data.ino
@@ -161,14 +162,14 @@ def test_windows_make_one_trace(work: Path, ebpf: str, busy: subprocess.Popen[by
     assert trace.manifest.duration_ns == sum(one.duration_ns for one in windows)
     assert all(0.4e9 < one.duration_ns < 2e9 for one in windows)
     began = [one.started_unix_ns for one in windows]
-    assert all(b - a > 1e9 for a, b in zip(began, began[1:], strict=False))
+    assert all(b - a > 1e9 for a, b in itertools.pairwise(began))
     seen = Seen(trace)
     assert all(e["t"] <= trace.manifest.duration_ns for e in seen.events)
     # In each window there is work, and the log goes on from one to the next with a gap between.
     log = [e for e in seen.rows("log.wal") if e["op"] == Op.WRITE]
     for one in windows:
         assert [e for e in log if one.t <= e["t"] < one.t + one.duration_ns]
-    jumps = [b["offset"] - a["offset"] for a, b in zip(log, log[1:], strict=False)]
+    jumps = [b["offset"] - a["offset"] for a, b in itertools.pairwise(log)]
     assert sum(jump != 8192 for jump in jumps) == 2 and max(jumps) > 10 * 8192
 
 
