@@ -1,37 +1,34 @@
 """What recording costs: pgbench on our own PostgreSQL, unrecorded, recorded with eBPF and with strace.
 
-    .venv/bin/python bench/recording_cost.py [--blocks N] [--seconds S] [--no-strace] [--rate TPS]
+    .venv/bin/python bench/recording_cost.py [--seconds S] [--script NAME] [--sample] [--rounds FILE]
 
-Each block runs every variant once, in random order (seeded), and the unrecorded one twice, so that the second
-tells how much of a difference is noise. Clients run as fast as they can, which is the worst case; --rate
-gives a fixed load instead, and then only latency tells. Prints one JSON object: for each variant the median
-throughput and mean latency, the median over the blocks of its throughput relative to the unrecorded run
-with a 95 % bootstrap interval, and the time of one pread() of a cached page (least of several runs, so that
-other work on the machine hardly counts). Goal: eBPF within 2 %.
+Every variant is on for a second at a time, in turn with all others, under one pgbench whose clients run as
+fast as they can, which is the worst case (`bench/interleaved.py`). `none again` tells how much of a
+difference is noise. Prints one JSON object: for each variant the median throughput and processor time of the
+server per transaction, their medians relative to the unrecorded second of the same round with 95 % bootstrap
+intervals, the recorder's own processor time as a share of the server's; and the time of one pread() of a
+cached page (least of several runs, so that other work on the machine hardly counts). Goal: eBPF within 2 %.
+FILE keeps the rounds, and those of another time count too.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import itertools
 import json
 import os
-import random
-import statistics
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
-import numpy as np
+from interleaved import BASE, Watching, described, kept, measure
 
-from ztune.databases.postgresql.workload_oltp import PostgresOltp
-from ztune.databases.workload import running
-from ztune.trace.reader import Trace
 from ztune.trace.record import Recording
 from ztune.trace.recorders import RECORDERS
-
-RESAMPLES = 5000
-
 
 # Prints the least mean time of a pread() over several rounds, in ns.
 READER = """
@@ -47,93 +44,63 @@ open(sys.argv[2], "w").write(str(best))
 """
 
 
-def interval(values: list[float], seed: int) -> list[float]:
-    """95 % percentile bootstrap interval of the median."""
-    rng = np.random.default_rng(seed)
-    picks = rng.choice(np.array(values), (RESAMPLES, len(values)))
-    low, high = np.percentile(np.median(picks, axis=1), [2.5, 97.5])
-    return [round(float(low), 4), round(float(high), 4)]
-
-
 def main() -> None:
+    """Measure, print."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--blocks", type=int, default=5)
-    parser.add_argument("--seconds", type=int, default=5, help="of load in each run")
+    parser.add_argument("--seconds", type=float, default=300.0, help="of all rounds")
+    parser.add_argument("--block", type=float, default=1.0, help="seconds of a variant in a round")
+    parser.add_argument("--script", choices=("tpcb-like", "select-only"), default="tpcb-like")
     parser.add_argument("--clients", type=int, default=4)
     parser.add_argument("--scale", type=int, default=5, help="× 100,000 rows")
-    parser.add_argument(
-        "--rate", type=float, default=0.0, help="transactions per second; 0: as many as possible"
-    )
     parser.add_argument("--seed", type=int, default=1, help="of the order and the bootstrap")
-    parser.add_argument("--no-strace", action="store_true")
+    parser.add_argument("--rounds", type=Path, help="file that keeps the rounds")
+    parser.add_argument("--sample", action="store_true", help="measure --sample 1/8 too")
+    parser.add_argument("--strace", action="store_true", help="measure strace too")
     options = parser.parse_args()
+    able = {recorder.name: recorder.unavailable() for recorder in RECORDERS}
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as name:
+        folder, numbers = Path(name), itertools.count()
 
-    variants = ["none", "none again"]
-    left_out = {}
-    for recorder in RECORDERS:
-        reason = "--no-strace" if recorder.name == "strace" and options.no_strace else recorder.unavailable()
-        if reason is None:
-            variants.append(recorder.name)
-        else:
-            left_out[recorder.name] = reason
-    order = random.Random(options.seed)
-    rates: dict[str, list[float]] = {variant: [] for variant in variants}
-    latencies: dict[str, list[float]] = {variant: [] for variant in variants}
-    recorded: dict[str, dict[str, float]] = {}
-    parameters = {
-        "scale": options.scale,
-        "clients": options.clients,
-        "seconds": options.seconds,
-        "rate": options.rate,
-        "final_checkpoint": False,
-        "max_wal_size": "4G",
-    }
-    with running(PostgresOltp(parameters)) as workload, tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
-        for block in range(options.blocks):
-            for variant in order.sample(variants, len(variants)):
-                if variant.startswith("none"):
-                    result = workload.run()
-                else:
-                    out = Path(folder) / f"{variant}-{block}.trace"
-                    with Recording(out, pids=workload.pids(), recorder=variant) as recording:
-                        result = workload.run()
-                    recorded[variant] = described(recording.trace, result.operations)
-                rates[variant].append(result.per_second)
-                latencies[variant].append(result.latency_ms["mean"])
-                print(f"block {block + 1} {variant}: {result.per_second:.0f} tps", file=sys.stderr)
-        per_call = {
-            variant: read_ns(variant, Path(folder)) for variant in variants if variant != "none again"
+        def with_recorder(recorder: str, sample: int = 1) -> Watching:
+            @contextlib.contextmanager
+            def recorded(workload: Any) -> Iterator[None]:
+                recording = Recording(
+                    folder / f"{next(numbers)}.trace", pids=workload.pids(), recorder=recorder, sample=sample
+                )
+                try:
+                    yield
+                finally:
+                    recording.abort()
+
+            return recorded
+
+        variants: dict[str, Watching] = {
+            BASE: lambda _: contextlib.nullcontext(),
+            "none again": lambda _: contextlib.nullcontext(),
         }
-    report = {
-        "blocks": options.blocks,
-        "seconds": options.seconds,
-        "clients": options.clients,
-        "rate": options.rate,
-        "cpus": os.cpu_count(),
-        "left_out": left_out,
-        "variants": {
-            variant: {
-                "tps_median": round(statistics.median(rates[variant]), 1),
-                "latency_mean_ms": round(statistics.median(latencies[variant]), 3),
-                **relative(rates[variant], rates["none"], options.seed),
-                **recorded.get(variant, {}),
-                **({"pread_ns": per_call[variant]} if variant in per_call else {}),
-            }
-            for variant in variants
-        },
-    }
+        if able["ebpf"] is None:
+            variants["ebpf"] = with_recorder("ebpf")
+            if options.sample:
+                variants["ebpf --sample 1/8"] = with_recorder("ebpf", 8)
+        if options.strace and able["strace"] is None:
+            variants["strace"] = with_recorder("strace")
+        rounds = measure(
+            variants, script=options.script, clients=options.clients, scale=options.scale,
+            seconds=options.seconds, block_s=options.block, seed=options.seed,
+        )  # fmt: skip
+        rounds = kept(options.rounds, options.script, rounds)
+        recorders = [None, *(name for name in able if name in variants)]
+        report = {
+            "script": options.script,
+            "cpus": os.cpu_count(),
+            "load_average": os.getloadavg(),
+            "left_out": {name: why for name, why in able.items() if why},
+            **described(rounds, options.seed),
+            "pread_ns": {one or BASE: read_ns(one or BASE, folder) for one in recorders},
+        }
     print(json.dumps(report, indent=1))
-
-
-def relative(values: list[float], base: list[float], seed: int) -> dict[str, object]:
-    """Throughput against the unrecorded run of the same block."""
-    ratios = [value / other for value, other in zip(values, base, strict=True)]
-    return {
-        "relative_median": round(statistics.median(ratios), 4),
-        "relative_95": interval(ratios, seed),
-    }
 
 
 def read_ns(variant: str, folder: Path) -> int:
@@ -141,19 +108,13 @@ def read_ns(variant: str, folder: Path) -> int:
     script, answer = folder / "reader.py", folder / "answer"
     script.write_text(READER)
     command = [sys.executable, "-I", str(script), "1000" if variant == "strace" else "10000", str(answer)]
-    if variant == "none":
+    if variant == BASE:
         subprocess.run(command, check=True)
     else:
         with Recording(folder / f"read-{variant}.trace", command=command, recorder=variant) as recording:
             while not recording.wait(1):
                 pass
     return round(float(answer.read_text()))
-
-
-def described(trace: Trace, operations: int) -> dict[str, float]:
-    """How much was recorded."""
-    manifest = trace.manifest
-    return {"dropped": manifest.dropped, "events": manifest.events, "transactions": operations}
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@
  *   static enum order in_order(u32 file, u8 op, s64 offset, s64 size);   of asynchronous I/O, when it is asked for
  *   #define ENDED(state)
  *   #define KEEP_SIZES
+ *   #define PAUSED      no io_uring requests are taken just now
  */
 #ifndef ZTUNE_CALLS_BPF_H
 #define ZTUNE_CALLS_BPF_H
@@ -443,7 +444,7 @@ static __noinline int submit_request(struct io_kiocb *req)
 	struct io_rw *rw = (struct io_rw *)req;
 	u8 opcode;
 
-	if (!state)
+	if (!state || PAUSED)
 		return 0;
 	opcode = BPF_CORE_READ(req, opcode);
 	switch (opcode) {

@@ -5,7 +5,7 @@
  *
  * Who includes this says which files are its own:
  *   static enum claim claim(struct inode *inode, struct dentry *dentry, u32 dev);
- *   static bool accept(u32 id, u32 dev);     a file got its number; false: there is no room for it
+ *   static bool accept(u32 id, const struct file_key *key);     a file got its number; false: there is no room for it
  */
 #ifndef ZTUNE_FILES_BPF_H
 #define ZTUNE_FILES_BPF_H
@@ -20,8 +20,9 @@
 
 enum claim { CLAIM_OWN, CLAIM_NEVER /* remember that it is not */, CLAIM_NOT /* cheaper to ask again */ };
 
+struct file_key;
 static __always_inline enum claim claim(struct inode *inode, struct dentry *dentry, u32 dev);
-static __always_inline bool accept(u32 id, u32 dev);
+static __always_inline bool accept(u32 id, const struct file_key *key);
 
 #if defined(__TARGET_ARCH_x86)
 #define ARG1(r) ((r)->di)
@@ -233,7 +234,7 @@ static __noinline u32 number_new(struct inode *inode, struct dentry *dentry, str
 		return 0;
 	if (whose == CLAIM_OWN)
 		id = __sync_fetch_and_add(&next_file, 1) + 1;
-	if (whose == CLAIM_OWN && !accept(id, key->dev)) {
+	if (whose == CLAIM_OWN && !accept(id, key)) {
 		dropped();
 		return 0;
 	}

@@ -1,11 +1,19 @@
 /* ztune-recorder: loads the BPF programs, follows processes, and writes their file I/O as raw records.
  *
  *   ztune-recorder check
- *   ztune-recorder record --out DIR --status FD --control FD [--pid N]... [--exclude N]... [-- COMMAND...]
+ *   ztune-recorder record --out DIR --status FD --control FD [--pid N]... [--exclude N]... [--sample N]
+ *                         [--max-bytes N] [-- COMMAND...]
  *
- * Writes DIR/events.raw (struct zt_event) and DIR/files.raw (struct zt_file, path cut to path_bytes). Speaks to
- * `ztune record` by lines of JSON on the status descriptor; ends when the control descriptor closes or says a byte,
- * when the command ended, or when all the processes named by --pid are gone.
+ * Writes DIR/events.raw (frames, records.h) and DIR/files.raw (struct zt_file, path cut to path_bytes); with --sample at
+ * the end DIR/tallies.raw (u32 number of the file, struct zt_tally). Speaks to `ztune record` by lines of JSON on the
+ * status descriptor. Is told by lines on the control descriptor:
+ *
+ *   pause           a window ends: from now on only calls on names are recorded
+ *   resume          the next one begins
+ *   sample N        file N is no log by its role: of a sample it may be sampled
+ *
+ * Ends when the control descriptor closes, when the command ended, or when all the processes named by --pid are gone.
+ * Once both files have --max-bytes nothing more is recorded, and the command is waited for.
  */
 #define _GNU_SOURCE
 #include <bpf/bpf.h>
@@ -26,6 +34,7 @@
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
+#include <zlib.h>
 
 #include "loader.h"
 #include "records.h"
@@ -34,19 +43,31 @@
 #define LOOK_EVERY_MS 50 /* a ring of 64 MiB holds a million events: no hurry */
 #define OUT_BUFFER (1 << 20)
 #define FLUSH_EVERY_MS 1000 /* so much is lost if we are killed */
+#define FRAME_ROWS 16384    /* events that are packed together: 0.9 MiB, which OUT_BUFFER has room for */
 
 struct out {
 	const char *name;
 	int fd;
 	size_t used;
 	char *buffer;
+	unsigned long long written;
 	int error; /* errno of the first failed write */
+};
+
+struct place {
+	unsigned long long t;
+	unsigned int row;
 };
 
 static struct {
 	struct ring_buffer *ring;
 	struct out events, files;
 	unsigned long long nevents, nfiles;
+	struct zt_event rows[FRAME_ROWS]; /* that were not written yet */
+	struct place order[FRAME_ROWS];
+	unsigned char members[FRAME_ROWS * sizeof(struct zt_event)];
+	unsigned int nrows;
+	bool *stopped, *paused;
 } r = {.events = {.name = "events.raw"}, .files = {.name = "files.raw"}};
 
 /* ---- writing ---- */
@@ -58,10 +79,12 @@ static void out_flush(struct out *out)
 	while (done < out->used && !out->error) {
 		ssize_t n = write(out->fd, out->buffer + done, out->used - done);
 
-		if (n >= 0)
+		if (n >= 0) {
 			done += n;
-		else if (errno != EINTR)
+			out->written += n;
+		} else if (errno != EINTR) {
 			out->error = errno;
+		}
 	}
 	out->used = 0;
 }
@@ -87,14 +110,81 @@ static void out_open(struct out *out, const char *folder)
 		fail("output", "no memory");
 }
 
+static void add_frame(enum zt_frame_kind kind, unsigned int rows, const void *data, size_t size)
+{
+	struct zt_frame frame = {.kind = kind, .rows = rows, .bytes = size, .magic = ZT_MAGIC};
+
+	if (r.events.used + sizeof(frame) + size > OUT_BUFFER) {
+		out_flush(&r.files); /* events speak of files, so these are never behind them */
+		out_flush(&r.events);
+	}
+	out_add(&r.events, &frame, sizeof(frame));
+	out_add(&r.events, data, size);
+}
+
+static int by_time(const void *one, const void *other)
+{
+	const struct place *a = one, *b = other;
+
+	if (a->t != b->t)
+		return a->t < b->t ? -1 : 1;
+	return a->row < b->row ? -1 : 1;
+}
+
+/* Packs the events that wait: sorted, as differences of their times, the n-th bytes of all one after the other, where
+ * most are alike; and deflated.
+ */
+static void pack(void)
+{
+	static unsigned char deflated[OUT_BUFFER - sizeof(struct zt_frame)];
+	unsigned long long before = 0, t;
+	uLongf size = sizeof(deflated);
+	unsigned int n = r.nrows;
+
+	if (!n)
+		return;
+	for (unsigned int i = 0; i < n; i++)
+		r.order[i] = (struct place){r.rows[i].t, i};
+	qsort(r.order, n, sizeof(r.order[0]), by_time);
+	for (unsigned int i = 0; i < n; i++) {
+		struct zt_event *event = &r.rows[r.order[i].row];
+		const unsigned char *bytes = (const unsigned char *)event;
+
+		t = event->t;
+		event->t -= before;
+		before = t;
+		for (size_t k = 0; k < sizeof(*event); k++)
+			r.members[k * n + i] = bytes[k];
+	}
+	if (compress2(deflated, &size, r.members, n * sizeof(struct zt_event), 1) != Z_OK)
+		fail("output", "no memory");
+	add_frame(ZT_EVENTS, n, deflated, size);
+	r.nrows = 0;
+}
+
+static void flush(void)
+{
+	pack();
+	out_flush(&r.files);
+	out_flush(&r.events);
+}
+
+static void add_edge(enum zt_frame_kind kind, unsigned long long monotonic, unsigned long long unix_ns)
+{
+	unsigned long long when[2] = {monotonic, unix_ns};
+
+	pack();
+	add_frame(kind, 0, when, sizeof(when));
+}
+
 static int take_record(void *context, void *data, size_t size)
 {
 	(void)context;
 	if (size == sizeof(struct zt_event)) {
-		if (r.events.used + size > OUT_BUFFER)
-			out_flush(&r.files); /* events speak of files, so these are never behind them */
-		out_add(&r.events, data, size);
+		r.rows[r.nrows++] = *(const struct zt_event *)data;
 		r.nevents++;
+		if (r.nrows == FRAME_ROWS)
+			pack();
 	} else if (size >= ZT_FILE_HEADER) {
 		const struct zt_file *file = data;
 
@@ -162,6 +252,74 @@ static void release(const char *name, int go, int failed)
 
 /* ---- recording ---- */
 
+static void pause_or_go_on(bool pause)
+{
+	unsigned long long monotonic = now(CLOCK_MONOTONIC), unix_ns = now(CLOCK_REALTIME);
+
+	if (*r.stopped || *r.paused == pause)
+		return;
+	*r.paused = pause;
+	ring_buffer__consume(r.ring);
+	add_edge(pause ? ZT_END : ZT_BEGIN, monotonic, unix_ns);
+	flush();
+	say("{\"state\":\"%s\"}", pause ? "paused" : "resumed");
+}
+
+static void obey(const char *line)
+{
+	unsigned int file;
+	unsigned char one = 1;
+
+	if (!strcmp(line, "pause") || !strcmp(line, "resume"))
+		pause_or_go_on(*line == 'p');
+	else if (sscanf(line, "sample %u", &file) == 1)
+		bpf_map_update_elem(map_fd("samplable"), &file, &one, BPF_ANY);
+}
+
+/* Returns whether we are to go on. */
+static bool listen_to(int control)
+{
+	static char text[4096];
+	static size_t used;
+	ssize_t n = read(control, text + used, sizeof(text) - 1 - used);
+	char *line = text, *end;
+
+	if (n <= 0)
+		return n < 0 && errno == EINTR;
+	used += n;
+	text[used] = 0;
+	for (; (end = strchr(line, '\n')); line = end + 1) {
+		*end = 0;
+		obey(line);
+	}
+	used = strlen(line);
+	memmove(text, line, used);
+	return used < sizeof(text) - 1;
+}
+
+/* What was done to each file, whether it was recorded or not. */
+static void write_tallies(const char *folder)
+{
+	struct out out = {.name = "tallies.raw"};
+	unsigned int key, *before = NULL;
+	struct zt_tally tally;
+	int fd = map_fd("tallies");
+
+	out_open(&out, folder);
+	while (!bpf_map_get_next_key(fd, before, &key)) {
+		before = &key;
+		if (!bpf_map_lookup_elem(fd, &key, &tally)) {
+			out_add(&out, &key, sizeof(key));
+			out_add(&out, &tally, sizeof(tally));
+		}
+	}
+	out_flush(&out);
+	close(out.fd);
+	free(out.buffer);
+	if (out.error)
+		r.files.error = out.error;
+}
+
 static int record(int argc, char **argv)
 {
 	static const struct option options[] = {
@@ -171,17 +329,20 @@ static int record(int argc, char **argv)
 		{"pid", required_argument, NULL, 'p'},
 		{"exclude", required_argument, NULL, 'x'},
 		{"ring-bytes", required_argument, NULL, 'r'},
+		{"sample", required_argument, NULL, 'n'},
+		{"max-bytes", required_argument, NULL, 'm'},
 		{0},
 	};
 	unsigned int pids[MAX_PIDS], excluded[8], npids = 0, nexcluded = 0, ring_bytes = 0, me = getpid();
-	unsigned long long started_monotonic, started_unix, ended, flushed = 0;
+	unsigned long long started_monotonic, started_unix, ended = 0, flushed = 0, max_bytes = 0;
+	unsigned int sample_of = 1;
 	int control = -1, option, go = -1, failed = -1, status = 0;
 	const char *folder = NULL, *why = "control";
 	int pidfds[MAX_PIDS];
 	unsigned char one = 1;
 	pid_t child = 0;
 	size_t size;
-	bool *stopped;
+	bool full = false;
 
 	while ((option = getopt_long(argc, argv, "+", options, NULL)) != -1) {
 		unsigned long number = optarg ? strtoul(optarg, NULL, 10) : 0;
@@ -198,6 +359,12 @@ static int record(int argc, char **argv)
 			break;
 		case 'r':
 			ring_bytes = number;
+			break;
+		case 'n':
+			sample_of = number;
+			break;
+		case 'm':
+			max_bytes = number;
 			break;
 		case 'p':
 			if (npids == MAX_PIDS)
@@ -231,12 +398,14 @@ static int record(int argc, char **argv)
 	out_open(&r.files, folder);
 	open_object();
 	choose_calls(true);
+	*(unsigned int *)global(".rodata", "sample_of", &size) = sample_of ? sample_of : 1;
 	load_object(ring_bytes);
 	r.ring = ring_buffer__new(map_fd("ring"), take_record, NULL, NULL);
 	if (!r.ring)
 		fail("kernel", "can't map the ring buffer: %s", strerror(errno));
 	attach();
-	stopped = global(".bss", "stopped", &size);
+	r.stopped = global(".bss", "stopped", &size);
+	r.paused = global(".bss", "paused", &size);
 
 	if (optind < argc)
 		child = spawn(argv + optind, &go, &failed);
@@ -249,6 +418,7 @@ static int record(int argc, char **argv)
 		bpf_map_update_elem(map_fd("processes"), &pids[i], &one, BPF_ANY);
 	started_unix = now(CLOCK_REALTIME);
 	started_monotonic = now(CLOCK_MONOTONIC);
+	add_edge(ZT_BEGIN, started_monotonic, started_unix);
 	mark_tasks();
 	if (child) {
 		release(argv[optind], go, failed);
@@ -261,13 +431,21 @@ static int record(int argc, char **argv)
 		struct pollfd fds[1] = {{.fd = control, .events = POLLIN}};
 		unsigned int gone = 0;
 
-		if (poll(fds, 1, LOOK_EVERY_MS) > 0)
+		if (poll(fds, 1, LOOK_EVERY_MS) > 0 && !listen_to(control))
 			break;
 		ring_buffer__consume(r.ring);
 		if (now(CLOCK_MONOTONIC) - flushed > FLUSH_EVERY_MS * 1000000ULL) {
-			out_flush(&r.files);
-			out_flush(&r.events);
+			flush();
 			flushed = now(CLOCK_MONOTONIC);
+		}
+		if (!full && max_bytes && r.events.written + r.files.written > max_bytes) {
+			full = true;
+			ended = now(CLOCK_MONOTONIC);
+			*r.stopped = true;
+			if (!child) {
+				why = "full";
+				break;
+			}
 		}
 		if (r.events.error || r.files.error)
 			break;
@@ -285,19 +463,23 @@ static int record(int argc, char **argv)
 			break;
 		}
 	}
-	ended = now(CLOCK_MONOTONIC);
-	*stopped = true;
+	if (!full)
+		ended = now(CLOCK_MONOTONIC);
+	*r.stopped = true;
 	ring_buffer__consume(r.ring);
-	out_flush(&r.events);
-	out_flush(&r.files);
+	if (!*r.paused)
+		add_edge(ZT_END, ended, now(CLOCK_REALTIME));
+	flush();
+	if (sample_of > 1)
+		write_tallies(folder);
 	if (r.events.error || r.files.error) {
 		int error = r.events.error ? r.events.error : r.files.error;
 
 		fail(error == ENOSPC || error == EDQUOT ? "no-space" : "output",
 		    "can't write what was recorded, after %llu events: %s", r.nevents, strerror(error));
 	}
-	say("{\"state\":\"done\",\"why\":\"%s\",\"events\":%llu,\"files\":%llu,\"dropped\":%llu,\"ended\":%llu,\"wait\":%d}",
-	    why, r.nevents, r.nfiles, count_drops(), ended, status);
+	say("{\"state\":\"done\",\"why\":\"%s\",\"events\":%llu,\"files\":%llu,\"dropped\":%llu,\"ended\":%llu,\"wait\":%d,\"full\":%s}",
+	    why, r.nevents, r.nfiles, count_drops(), ended, status, full ? "true" : "false");
 	exit(0); /* the links go with the process */
 }
 

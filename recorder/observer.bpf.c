@@ -14,6 +14,7 @@ const volatile bool everyone = false;
 const volatile bool below = false;
 
 #define EVERYONE everyone
+#define PAUSED false
 #define KEEP_SIZES true
 #define ENDED(state) ((state)->end)
 #include "calls.bpf.h"
@@ -111,8 +112,9 @@ static __always_inline enum claim claim(struct inode *inode, struct dentry *dent
 	return !below || is_below(dentry, dev) ? CLAIM_OWN : CLAIM_NEVER;
 }
 
-static __always_inline bool accept(u32 id, u32 dev)
+static __always_inline bool accept(u32 id, const struct file_key *key)
 {
+	u32 dev = key->dev;
 	struct traits *file = bpf_map_lookup_elem(&traits, &id);
 	u64 *record = bpf_map_lookup_elem(&records, &dev);
 

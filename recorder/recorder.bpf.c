@@ -9,8 +9,12 @@
  * (rename, unlink, ...) are handed on with the names; the reader finds the file from what it saw before.
  */
 #define EVERYONE false
+#define PAUSED paused
 #define KEEP_SIZES false
 #define ENDED(state) bpf_ktime_get_ns()
+#include <stdbool.h>
+
+bool paused = false; /* between windows: calls on names alone, so that it stays known which file is which */
 #include "calls.bpf.h"
 
 char LICENSE[] SEC("license") = "Dual MIT/GPL";
@@ -20,9 +24,112 @@ static __always_inline enum claim claim(struct inode *inode, struct dentry *dent
 	return CLAIM_OWN;
 }
 
-static __always_inline bool accept(u32 id, u32 dev)
+/* ---- a sample: one address region in so many of the large files, and all of the rest ---- */
+
+const volatile u32 sample_of = 1; /* one region in so many is recorded; 1: all */
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 1 << 20);
+	__type(key, u32);
+	__type(value, struct zt_tally);
+} tallies SEC(".maps");
+
+/* Files that are no logs by their role, as ztune said. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 1 << 20);
+	__type(key, u32);
+	__type(value, u8);
+} samplable SEC(".maps");
+
+/* As trace/regions.py has them, and says why. */
+#define SMALL (8ll << 20)
+#define FEW 64
+#define LOG_WRITES 16
+#define REGIONS_LOOKED_AT 8
+
+static __always_inline bool accept(u32 id, const struct file_key *key)
 {
-	return true;
+	struct zt_tally new = {.ino = key->ino};
+
+	return sample_of <= 1 || !bpf_map_update_elem(&tallies, &id, &new, BPF_ANY);
+}
+
+/* Of so many that follow each other one is, by the finaliser of splitmix64. */
+static __always_inline bool is_taken(u64 ino, u64 region)
+{
+	u64 x = (ino << 32 ^ ino >> 32) + region / sample_of;
+
+	x *= 0x9e3779b97f4a7c15ull;
+	x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9ull;
+	x = (x ^ x >> 27) * 0x94d049bb133111ebull;
+	x ^= x >> 31;
+	return (x >> 32) % sample_of == region % sample_of;
+}
+
+static __always_inline bool any_taken(u64 ino, s64 offset, s64 size)
+{
+	u64 first = offset >> ZT_REGION_SHIFT, last = size > 0 ? (offset + size - 1) >> ZT_REGION_SHIFT : first;
+
+	if (last - first >= REGIONS_LOOKED_AT)
+		return true;
+	for (int i = 0; i < REGIONS_LOOKED_AT; i++)
+		if (first + i <= last && is_taken(ino, first + i))
+			return true;
+	return false;
+}
+
+static __always_inline bool like_a_log(const struct zt_tally *t)
+{
+	return t->writes >= LOG_WRITES && t->in_order * 10 >= (t->writes - 1) * 9 && t->syncs * 8 >= t->writes;
+}
+
+static __noinline bool counted_out(const struct done *d)
+{
+	struct zt_tally *t;
+	u32 file;
+
+	if (!d)
+		return false;
+	file = d->file;
+	t = bpf_map_lookup_elem(&tallies, &file);
+	if (!t)
+		return false;
+	switch (d->op) {
+	case ZT_READ:
+		__sync_fetch_and_add(&t->reads, 1);
+		__sync_fetch_and_add(&t->read_bytes, d->size);
+		break;
+	case ZT_WRITE:
+	case ZT_COPY:
+		__sync_fetch_and_add(&t->writes, 1);
+		__sync_fetch_and_add(&t->write_bytes, d->size);
+		if (d->offset <= t->end && d->offset + d->size >= t->begin)
+			__sync_fetch_and_add(&t->in_order, 1);
+		t->begin = d->offset;
+		t->end = d->offset + d->size;
+		if (d->flags & (ZT_F_SYNC | ZT_F_DSYNC))
+			__sync_fetch_and_add(&t->syncs, 1);
+		break;
+	case ZT_SYNC_RANGE:
+		break;
+	case ZT_FSYNC:
+	case ZT_FDATASYNC:
+	case ZT_MSYNC:
+		__sync_fetch_and_add(&t->syncs, 1);
+		return false;
+	default:
+		return false;
+	}
+	if (d->op != ZT_SYNC_RANGE && d->offset + d->size > t->size)
+		t->size = d->offset + d->size;
+	if (!t->sampled && t->size > SMALL && t->reads + t->writes >= FEW && !like_a_log(t) &&
+	    bpf_map_lookup_elem(&samplable, &file))
+		t->sampled = 1;
+	return t->sampled && !any_taken(t->ino, d->offset, d->size);
 }
 
 static __always_inline void joined(struct state *state, struct task_struct *task)
@@ -40,9 +147,12 @@ static __always_inline enum order in_order(u32 file, u8 op, s64 offset, s64 size
 
 static __always_inline void emit_as(const struct done *d)
 {
-	struct zt_event *event = bpf_ringbuf_reserve(&ring, sizeof(*event), 0);
 	u64 who = bpf_get_current_pid_tgid();
+	struct zt_event *event;
 
+	if (sample_of > 1 && counted_out(d))
+		return;
+	event = bpf_ringbuf_reserve(&ring, sizeof(*event), 0);
 	if (!event) {
 		dropped();
 		return;
@@ -144,6 +254,12 @@ static __always_inline u64 openat2_flags(unsigned long user_how)
 	return flags;
 }
 
+/* What belongs to no window when it is asked for between them. Requests of a window may be reaped after it. */
+static __always_inline bool only_in_windows(u32 kind)
+{
+	return kind <= ZT_K_FALLOCATE || (kind >= ZT_K_COPY && kind != ZT_K_MMAP && kind != ZT_K_IO_GETEVENTS);
+}
+
 SEC("tp_btf/sys_enter") int BPF_PROG(enter, struct pt_regs *regs, long number)
 {
 	struct state *state = followed();
@@ -156,6 +272,10 @@ SEC("tp_btf/sys_enter") int BPF_PROG(enter, struct pt_regs *regs, long number)
 	state->kind = kinds[number];
 	if (state->kind == ZT_K_NONE)
 		return 0;
+	if (paused && only_in_windows(state->kind)) {
+		state->kind = ZT_K_NONE;
+		return 0;
+	}
 	enter_call(state, regs);
 	state->t = bpf_ktime_get_ns();
 	return 0;

@@ -124,4 +124,37 @@ struct zt_file {
 };
 #define ZT_FILE_HEADER (sizeof(struct zt_file) - 2 * ZT_PATH_BYTES)
 
+/* events.raw is a row of frames: this header, and as many bytes as it says. */
+enum zt_frame_kind {
+	ZT_EVENTS = 1, /* events by t: the bytes of their members one after the other, t as differences, deflated */
+	ZT_BEGIN = 2,  /* a window begins: two numbers, CLOCK_MONOTONIC and CLOCK_REALTIME in ns */
+	ZT_END = 3,    /* and ends: likewise */
+};
+
+struct zt_frame {
+	unsigned int kind;
+	unsigned int rows;  /* of events */
+	unsigned int bytes; /* that follow */
+	unsigned int magic;
+};
+#define ZT_MAGIC 0x6d72665a /* "Zfrm" */
+
+/* What was done to a file, also where its events are not handed on. Counted where a sample is recorded. */
+struct zt_tally {
+	unsigned long long ino;
+	unsigned long long reads;
+	unsigned long long read_bytes;
+	unsigned long long writes;
+	unsigned long long write_bytes;
+	unsigned long long syncs;    /* fsync, fdatasync, msync and writes of files opened with O_SYNC or O_DSYNC */
+	unsigned long long in_order; /* writes that go on where the one before ended, or write its end again */
+	long long begin;             /* of the last write */
+	long long end;
+	long long size;       /* how far anything was read or written */
+	unsigned int sampled; /* from now on events of regions outside the sample are left out */
+	unsigned int pad;
+};
+
+#define ZT_REGION_SHIFT 20
+
 #endif

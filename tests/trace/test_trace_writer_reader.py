@@ -104,7 +104,7 @@ def test_a_full_disk_is_one_sentence_and_leaves_nothing(tmp_path: Path) -> None:
     writer = TraceWriter(tmp_path / "a.trace")
     with Path("/dev/full").open("wb", buffering=0) as full:  # a device whose writes fail with ENOSPC
         writer._spool.close()
-        writer._spool = full
+        writer._spool._out = full
         with pytest.raises(InputError, match="no space left") as caught:
             writer.add_rows(rows([WRITE]))
     assert isinstance(caught.value.__cause__, OSError)
@@ -188,7 +188,7 @@ def test_foreign_json(trace: Trace, text: str) -> None:
 
 
 def test_a_newer_version_says_so_whatever_else_it_has(trace: Trace) -> None:
-    edit(trace, version=4, ztune="9.9", unheard_of=True)
+    edit(trace, version=5, ztune="9.9", unheard_of=True)
     assert "made by a newer ztune ('9.9')" in complaint(trace.path)
 
 

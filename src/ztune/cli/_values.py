@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import math
 from typing import Any
 
@@ -66,7 +67,7 @@ def blocks(text: str) -> tuple[int, int]:
     return least, most
 
 
-def duration(text: str | None) -> float | None:
+def duration(text: str | None, flag: str = "--time-limit") -> float | None:
     """Return the seconds of "90", "30m", "2h". Raises InputError."""
     if text is None:
         return None
@@ -76,5 +77,25 @@ def duration(text: str | None) -> float | None:
     except ValueError:
         value = -1.0
     if not 0 < value < 1e9:
-        raise InputError(f'--time-limit is "{text}"; write seconds, or a number with m or h, such as 90m')
+        raise InputError(f'{flag} is "{text}"; write seconds, or a number with m or h, such as 90m')
     return value
+
+
+def clock_time(text: str, flag: str) -> datetime.datetime:
+    """Return the time to come that ``text`` means, in local time: "18:00", "2026-11-24T06:00".
+
+    Without a date it is the next such time. Raises InputError.
+    """
+    now = datetime.datetime.now().astimezone()
+    try:
+        if "-" in text:
+            found = datetime.datetime.fromisoformat(text.strip()).astimezone()
+        else:
+            at = datetime.time.fromisoformat(text.strip().zfill(5))
+            found = now.replace(hour=at.hour, minute=at.minute, second=at.second, microsecond=0)
+            found += datetime.timedelta(days=found <= now)
+    except ValueError:
+        raise InputError(f'{flag} is "{text}"; write a time such as 18:00 or 2026-11-24T06:00') from None
+    if found <= now:
+        raise InputError(f"{flag} is {text}, which has passed; write a time to come, such as 18:00")
+    return found

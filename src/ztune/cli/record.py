@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import datetime
 import os
 import signal
 import sys
@@ -14,16 +15,20 @@ import click
 
 from ztune import output
 from ztune.cli._options import argument, option, takes
-from ztune.cli._values import FiniteRange
+from ztune.cli._values import FiniteRange, clock_time, duration
 from ztune.errors import InputError
 from ztune.onhost.words import ROLES
 from ztune.trace import reassign
 from ztune.trace.enough import lacking
+from ztune.trace.extent import sentences
 from ztune.trace.propose import as_rules, proposals
 from ztune.trace.reader import Trace
 from ztune.trace.record import Recording, record
 from ztune.trace.recorders import NAMES
 from ztune.trace.roles import RoleRules
+from ztune.trace.sampling import parse_rate
+from ztune.trace.windows import Schedule
+from ztune.units import parse_size
 
 
 @click.command(context_settings={"ignore_unknown_options": False})
@@ -59,6 +64,30 @@ def command(
         "--samples",
         help="Keep real blocks of the files in the trace, for exact compression. It then holds content!",
     ),
+    sample: str | None = option(
+        "--sample",
+        metavar="1/N",
+        help="Record of the large files one address region in N, and all of logs, small files and syncs; "
+        "what is left out is counted. For what is too much to be recorded whole. Needs eBPF.",
+    ),
+    every: str | None = option(
+        "--every",
+        metavar="TIME",
+        help="Record for a while each time so much has passed, such as 1h: with --for, and --pid. One trace "
+        "has all these windows. Needs eBPF.",
+    ),
+    window: str | None = option("--for", metavar="TIME", help="How long each window is, such as 60s."),
+    until: str | None = option(
+        "--until",
+        metavar="WHEN",
+        help="When to end, with --pid: 18:00, or 2026-11-24T06:00. Default: as of --seconds.",
+    ),
+    max_size: str = option(
+        "--max-size",
+        metavar="SIZE",
+        default="1G",
+        help="The recording ends when its files take so much, about 90 million calls by default; 0: never.",
+    ),
     share: bool = option("--share", help="Let others read the trace; else it is the recording user's alone."),
     as_json: bool = option("--json", help="Print what was recorded as JSON."),
 ) -> int:
@@ -72,6 +101,8 @@ def command(
       ztune record -- pgbench -i -s 10 bench
       ztune record --pid $(head -1 /var/lib/postgresql/15/main/postmaster.pid) --seconds 60 --out my.trace
       ztune record --role '/srv/pg/wal/**=wal' --path /srv/pg --pid 1234 --seconds 60
+      ztune record --pid 1234 --seconds 3600 --sample 1/8
+      ztune record --pid 1234 --every 1h --for 60s --until 18:00
 
     With a command, Ctrl-C goes to the command, and the trace is written when the command has ended; with
     --pid, Ctrl-C ends the recording, and the trace is written.
@@ -82,6 +113,12 @@ def command(
     if bool(command_line) == bool(pids):
         raise InputError("say what to record: either a command after --, or --pid")
     rules = RoleRules.parse(roles)
+    rate = parse_rate(sample) if sample else 1
+    schedule, seconds = _schedule(bool(pids), every, window, until, seconds)
+    try:
+        max_bytes = parse_size(max_size)
+    except ValueError as error:
+        raise InputError(f"--max-size: {error}") from None
     out = out or default_name(command_line, pids)
     with _progress(bool(pids)) as (say, tick):
         recording = Recording(
@@ -94,8 +131,11 @@ def command(
             keep_samples=samples,
             share=share,
             say=say,
+            sample=rate,
+            max_bytes=max_bytes,
+            windows=schedule is not None,
         )
-        trace = record(recording, seconds, (lambda passed: tick(passed, seconds)) if pids else None)
+        trace = record(recording, seconds, (lambda passed: tick(passed, seconds)) if pids else None, schedule)
         if not any(file.role for file in trace.manifest.files):
             trace = _proposed(trace, say)
     status = recording.exit_status
@@ -106,6 +146,29 @@ def command(
     else:
         _print(trace, status)
     return 1 if command_line and status != 0 else 0
+
+
+def _schedule(
+    pids: bool, every: str | None, window: str | None, until: str | None, seconds: float | None
+) -> tuple[Schedule | None, float | None]:
+    """Return when the windows are, None without, and how many seconds are recorded. Raises InputError."""
+    if (every is None) != (window is None):
+        raise InputError("--every and --for belong together, such as --every 1h --for 60s")
+    if until is not None and seconds is not None:
+        raise InputError("--seconds and --until both say when to end; leave out one of the two")
+    if (every or until) and not pids:
+        raise InputError(f"{'--every' if every else '--until'} is for what runs already: name it with --pid")
+    if until is not None:
+        ends = clock_time(until, "--until")
+        seconds = (ends - datetime.datetime.now().astimezone()).total_seconds()
+    every_s, for_s = duration(every, "--every"), duration(window, "--for")
+    if every_s is None or for_s is None:
+        return None, seconds
+    if for_s >= every_s:
+        raise InputError(
+            f"--for {window} leaves nothing out of --every {every}; leave out both, or write less"
+        )
+    return Schedule(every_s, for_s), seconds
 
 
 def _proposed(trace: Trace, say: Callable[[str], None]) -> Trace:
@@ -172,6 +235,8 @@ def _report(trace: Trace, status: int | None) -> dict[str, object]:
         "exit_status": status,
         "warnings": [warning.model_dump() for warning in manifest.warnings],
         "samples": bool(manifest.samples),
+        "sample": None if manifest.sample is None else manifest.sample.model_dump(),
+        "windows": [window.model_dump() for window in manifest.windows],
         "lacking": lacking(trace),
     }
 
@@ -186,6 +251,8 @@ def _print(trace: Trace, status: int | None) -> None:
         f"{trace.path}: {manifest.events} events on {len(manifest.files)} files in {trace.duration_s:.1f} s,"
         f" recorded with {manifest.recorder.name}; roles: {', '.join(roles) or 'none (`ztune trace roles`)'}"
     )
+    for text in sentences(manifest):
+        output.echo(text)
     if manifest.samples:
         output.echo("The trace keeps content: blocks of the files are in its folder samples.")
     for warning in manifest.warnings:

@@ -144,7 +144,7 @@ class ObserverSession:
             message, parts = self._answer(ANSWER_SECONDS)
             self._asked -= 1
             self._mounts.read()
-            for record, device, path, _user in kernel.file_records(parts["files"], self._mounts):
+            for record, device, path, _user, _end in kernel.file_records(parts["files"], self._mounts):
                 seen = SeenFile(path, device, record["ino"], max(0, record["size"]))
                 self._files[record["id"]] = seen
             if self._asked <= 0:

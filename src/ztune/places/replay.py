@@ -186,6 +186,8 @@ class Replay:
         self.jobs = jobs
         self.timeout_s = timeout_s or max(MIN_TIMEOUT_S, TIMEOUT_FACTOR * trace.duration_s)
         whole = prepare(trace) if inputs is None else inputs
+        if rate.of == 1 and (recorded := trace.manifest.sample) is not None:
+            rate = Rate(recorded.of, region=recorded.region)
         self.rate = rate
         self.inputs = _sampled(whole, rate)
         self._load = load

@@ -43,7 +43,7 @@ from ztune.trace.ops import Inputs
 from ztune.trace.reader import Trace
 from ztune.trace.sampling import Rate
 from ztune.trace.witness import kept
-from ztune.units import parse_size
+from ztune.units import format_size, parse_size
 
 AT_ONCE = "at_once"
 """Where a run's ``outcome`` keeps how many layouts its search proposes before it looks at results."""
@@ -242,7 +242,7 @@ class _Targets:
         by_job = {key: replay(one) for key, one in {base: trace, **others}.items()}
         parts = {
             (f"{PART}{part}", key): replay(one, part=part)
-            for part in range(1, min(PARTS, rate.of))
+            for part in range(1, min(PARTS, rate.of // recorded_rate(trace)))
             for key, one in {base: trace, **others}.items()
         }
         first = by_job[base]
@@ -347,6 +347,8 @@ def _rate(study: Study, trace: Trace, options: ScreenOptions) -> Rate:
         "--with": bool(options.beside),
         "--age": bool(options.ages) or study.layout.age is not None or any(key == AGE for key, _ in values),
     }
+    if (recorded := recorded_rate(trace)) > 1:
+        return _rate_of_sampled(trace, recorded, options, whole, region, min(arcs))
     if options.sample > 1:
         for flag, asked in whole.items():
             if asked:
@@ -364,6 +366,45 @@ def _rate(study: Study, trace: Trace, options: ScreenOptions) -> Rate:
     return Rate(
         sampling.default_rate(sampling.work(inputs.ops, inputs.files), min(arcs), MIN_ARC), region=region
     )
+
+
+def recorded_rate(trace: Trace) -> int:
+    """Return that one region in how many of ``trace`` was recorded; 1: all."""
+    return trace.manifest.sample.of if trace.manifest.sample is not None else 1
+
+
+def _rate_of_sampled(
+    trace: Trace,
+    recorded: int,
+    options: ScreenOptions,
+    whole: Mapping[str, bool],
+    region: int,
+    least_arc: int,
+) -> Rate:
+    """Return how much is replayed of a recording by sample: what is there, or as much less as is asked for.
+
+    ``whole``: what can't be done with a part, and whether it is asked for. Raises InputError.
+    """
+    about = f"{trace.path} was recorded with --sample 1/{recorded}"
+    for flag, asked in {**whole, "--load all": options.load == "all"}.items():
+        if asked:
+            raise InputError(f"{about}, and {flag} needs all; leave it out, or record without --sample")
+    if region > sampling.REGION:
+        raise InputError(
+            f"{about}, in regions of {format_size(sampling.REGION)}: records of {format_size(region)} "
+            "can't be replayed; leave out those larger than a region, or record without --sample"
+        )
+    if options.sample and options.sample % recorded:
+        raise InputError(
+            f"{about}, so --sample 1/{options.sample} is not there; write 1/{recorded}, or "
+            f"1/{2 * recorded} for half of it"
+        )
+    sampling.check_rate(options.sample or recorded, least_arc, MIN_ARC)
+    if options.sample:
+        return Rate(options.sample, region=region)
+    inputs = prepare(trace)
+    work = sampling.work(inputs.ops, inputs.files)
+    return Rate(recorded * sampling.default_rate(work, least_arc // recorded, MIN_ARC), region=region)
 
 
 def _check_beside(study: Study, others: Mapping[JobKey, Trace]) -> None:

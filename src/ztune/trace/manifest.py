@@ -6,6 +6,7 @@ ignored; a new key therefore comes with a new ``version``.
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 from pathlib import Path
@@ -65,6 +66,31 @@ class FileName(_Part):
     path: Text
 
 
+class Counted(_Part):
+    """What was done to a file of which a sample was recorded, all of it."""
+
+    reads: Count
+    read_bytes: Bytes
+    writes: Count
+    write_bytes: Bytes
+    syncs: Count  # with the writes to files open with O_SYNC or O_DSYNC
+
+
+class RegionSample(_Part):
+    """Of files that are ``sampled`` the events of one region of ``region`` bytes in ``of`` are there."""
+
+    of: Annotated[int, Field(ge=2, le=1 << 16)]
+    region: Annotated[int, Field(ge=1, le=INT64_MAX)]
+
+
+class RecordedWindow(_Part):
+    """A time that was recorded. Between two of them nothing was, and ``t`` does not pass."""
+
+    t: Nanoseconds  # when it begins
+    duration_ns: Nanoseconds
+    started_unix_ns: Nanoseconds
+
+
 class TraceFile(_Part):
     """One file (an inode) of the trace. ``id`` is its place in the list, and its number in the events."""
 
@@ -78,6 +104,8 @@ class TraceFile(_Part):
     size_end: Annotated[int, Field(ge=-1, le=INT64_MAX)] = -1  # -1: not known
     created: bool = False
     deleted: bool = False
+    sampled: bool = False
+    counted: Counted | None = None
 
 
 class Warning_(_Part):
@@ -134,7 +162,7 @@ class Manifest(_Part):
     """``trace.json``. Times are ns, sizes bytes."""
 
     format: Literal["ztune-trace"] = FORMAT  # type: ignore[assignment]
-    version: Literal[1, 2, 3] = VERSION  # type: ignore[assignment]
+    version: Literal[1, 2, 3, 4] = VERSION  # type: ignore[assignment]
     ztune: str
     created: str  # ISO 8601, UTC
     started_unix_ns: Nanoseconds = 0
@@ -152,6 +180,8 @@ class Manifest(_Part):
     page_size: dict[Role, Annotated[int, Field(ge=1, le=INT64_MAX)]] = {}
     compressibility: list[Compressibility] = []
     samples: list[Sample] = []
+    sample: RegionSample | None = None
+    windows: list[RecordedWindow] = []  # where there are several
     parquet: dict[str, ParquetFile]
 
     @model_validator(mode="after")
@@ -168,6 +198,11 @@ class Manifest(_Part):
             )
         if self.complete and self.dropped:
             raise ValueError(f'"complete" is true although {self.dropped} events were dropped')
+        if self.sample is None and any(file.sampled for file in self.files):
+            raise ValueError('a file is "sampled", but "sample" does not say how')
+        for before, after in itertools.pairwise(self.windows):
+            if before.t + before.duration_ns > after.t:
+                raise ValueError(f"a window begins at {after.t}, before the one ahead of it has ended")
         for sample in self.samples:
             if sample.bytes % sample.chunk or not sample.bytes:
                 raise ValueError(f"{sample.file} has {sample.bytes} bytes, not a whole number of chunks")

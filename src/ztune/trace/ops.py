@@ -21,7 +21,7 @@ from ztune.files import writing
 from ztune.trace.reader import Columns, Trace
 from ztune.trace.schema import Flag, Op
 
-EXPORT_VERSION = 3  # part of the key under which callers cache an export
+EXPORT_VERSION = 4  # part of the key under which callers cache an export
 MAGIC = b"ZTOPS\0\0\0"
 OPS_VERSION = 2
 MAX_THREADS = 1 << 16
@@ -66,7 +66,8 @@ _LARGEST_PAGE = 64 << 10  # of a database, bytes: InnoDB's
 class OpsFile:
     """One file of the export. ``size`` is its length in bytes when the trace began, ``size_end`` when it
     ended. ``neighbour``: whether it is one of a second recording, which is replayed beside the first.
-    ``sampled``: whether it has a part of a file's regions only, which was ``whole`` bytes long."""
+    ``sampled``: whether it has a part of a file's regions only, which was ``whole`` bytes long. ``recorded``:
+    one region in so many was, by the inode number ``ino``; 0: all."""
 
     id: int
     size: int
@@ -77,6 +78,8 @@ class OpsFile:
     neighbour: bool = False
     sampled: bool = False
     whole: int = 0
+    recorded: int = 0
+    ino: int = 0
 
 
 @dataclass(frozen=True)
@@ -109,10 +112,20 @@ def export_ops(trace: Trace, path: Path | str) -> OpsInfo:
     more than 65,536 threads ran at a time, and if the disk is full.
     """
     path = Path(path)
+    sample = trace.manifest.sample
+    roles = [(file, file.role) for file in trace.manifest.files if file.role is not None]
     files = [
-        OpsFile(new, file.size_start, file.role, file.path, file.id, max(file.size_end, 0))
-        for new, file in enumerate(file for file in trace.manifest.files if file.role is not None)
-        if file.role is not None
+        OpsFile(
+            id=new,
+            size=file.size_start,
+            role=role,
+            path=file.path,
+            trace_id=file.id,
+            size_end=max(file.size_end, 0),
+            recorded=sample.of if file.sampled and sample is not None else 0,
+            ino=file.ino,
+        )
+        for new, (file, role) in enumerate(roles)
     ]
     if not files:
         raise InputError(

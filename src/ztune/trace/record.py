@@ -12,7 +12,8 @@ import signal
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -21,12 +22,13 @@ import numpy as np
 import numpy.typing as npt
 
 from ztune.databases.rules import NO_ROLE
-from ztune.errors import InputError, ZtuneError, reason
+from ztune.errors import InputError, MissingError, ZtuneError, reason
 from ztune.trace.compressibility import sample_files
 from ztune.trace.manifest import (
     PARTIAL,
     Compressibility,
     RecorderInfo,
+    RegionSample,
     Sample,
     TraceFile,
     Warning_,
@@ -37,11 +39,15 @@ from ztune.trace.recorders import choose
 from ztune.trace.recorders.ebpf import recovered
 from ztune.trace.recorders.files import UNKNOWN, FileTable, Mounts, Selection
 from ztune.trace.recorders.processes import MappedFile, mapped_files
-from ztune.trace.recorders.recorder import MMAP_READ, Harvest, RecorderSession, Rows, Start
+from ztune.trace.recorders.recorder import MMAP_READ, Harvest, RecorderSession, Start
+from ztune.trace.regions import REGION, WHOLE_BYTES, Tally, kept, sampled_files
 from ztune.trace.roles import RoleRules
 from ztune.trace.schema import Op
+from ztune.trace.spool import Part, Rows
 from ztune.trace.warming import Warmth
+from ztune.trace.windows import Schedule, with_growth
 from ztune.trace.writer import EVENT_DTYPE, TraceWriter
+from ztune.units import format_size
 
 Progress = Callable[[str], None]
 _COLD = Warning_(
@@ -54,7 +60,8 @@ _CUT = Warning_(
     message="The recording was cut, and made whole afterwards: it ends with the last event that was kept.",
 )
 _BEGUN = "recording.json"
-_RAW = ("events.raw", "files.raw", _BEGUN)  # all that a trace is made of
+_RAW = ("events.raw", "files.raw", "tallies.raw", _BEGUN)  # all that a trace is made of
+_SCRATCH = ("events.raw", "strace.fifo")
 SEED = 1  # of the choice of blocks whose compressibility is measured
 
 
@@ -71,7 +78,9 @@ class Recording:
     ``pids`` are followed with all their descendants, ``command`` is started once nothing can be missed.
     ``paths`` restricts the trace to files below them. ``workload`` and ``page_size`` (role → bytes) may be
     set until the recording is finished. ``warmth`` is what was read and written before it (a replay
-    warms its caches by it). ``share``: others may read the trace. Raises InputError or MissingError; nothing
+    warms its caches by it). ``share``: others may read the trace. ``sample``: of files that are large and no
+    logs one region in so many is recorded (`regions`). ``max_bytes`` of what is recorded, and it ends; 0:
+    any. ``windows``: it will be paused. Raises InputError or MissingError; nothing
     is left behind then.
     """
 
@@ -91,6 +100,9 @@ class Recording:
         say: Progress | None = None,
         ring_bytes: int | None = None,
         share: bool = False,
+        sample: int = 1,
+        max_bytes: int = 0,
+        windows: bool = False,
     ) -> None:
         self.out = Path(out)
         self.command = list(command) if command else None
@@ -120,10 +132,17 @@ class Recording:
             if not Path(f"/proc/{pid}").is_dir():
                 raise InputError(f"there is no process {pid}")
         self._recorder, reason = choose(recorder)
+        if (sample > 1 or windows) and not self._recorder.in_kernel:
+            flag = "--sample" if sample > 1 else "--every"
+            why = reason.partition("since ")[2] or f"{self._recorder.name} was asked for"
+            raise MissingError(f"{flag} needs the recorder ebpf: {why}")
         if reason:
             self._say(reason)
+        self.sample = sample
+        self._max_bytes = max_bytes
         self._table = FileTable()
         self._writer = TraceWriter(self.out, share)
+        self._writer.scratch = _SCRATCH
         try:
             self._mapped = [mapping for pid in self.pids for mapping in mapped_files(pid)]
             self._session = self._recorder.start(
@@ -133,6 +152,9 @@ class Recording:
                     command=self.command,
                     pids=self.pids,
                     ring_bytes=ring_bytes,
+                    max_bytes=max_bytes,
+                    sample=sample,
+                    may_sample=lambda path: self.rules.role(path) != "wal",
                 )
             )
             self._lock = self._note_beginning(share)
@@ -172,6 +194,17 @@ class Recording:
         """
         try:
             return self.session.wait(seconds)
+        except ZtuneError as error:
+            self._give_up(error)
+            raise
+
+    def turn(self, on: bool) -> None:
+        """Begin a window, or end it. Raises ZtuneError if the recorder failed; see `finish`."""
+        try:
+            if on:
+                self.session.resume()
+            else:
+                self.session.pause()
         except ZtuneError as error:
             self._give_up(error)
             raise
@@ -237,6 +270,8 @@ class Recording:
             command=self.command,
             pids=self.pids,
             say=self._say,
+            sample=self.sample,
+            max_bytes=self._max_bytes,
         )
 
     def _note_beginning(self, share: bool) -> int | None:
@@ -257,6 +292,8 @@ class Recording:
             "mapped": [asdict(one) for one in self._mapped],
             "share": share,
             "keep_samples": self.keep_samples,
+            "sample": self.sample,
+            "max_bytes": self._max_bytes,
         }
         path = self._writer.partial / _BEGUN
         path.write_text(json.dumps(begun))
@@ -280,6 +317,8 @@ class _Recorded:
     command: list[str] | None
     pids: list[int]
     say: Progress
+    sample: int
+    max_bytes: int
 
     def write(
         self, harvest: Harvest, started_unix_ns: int, child: int | None, *, complete: bool = True
@@ -292,26 +331,39 @@ class _Recorded:
         used.update(number for number in only_read if self._plays_a_role(number))
         used.update(self._warmed())
         selection = self.table.select(used, highest, self.paths, self.rules)
+        if len(harvest.windows) > 1:
+            parts = (_resolved(rows, selection.numbers) for rows in harvest.rows())
+            selection = replace(selection, files=with_growth(selection.files, parts))
+        if self.sample > 1:
+            selection = replace(selection, files=self._sampled(selection, harvest.tallies))
+        inodes = {file.id: file.ino for file in selection.files if file.sampled}
+
+        def mine(rows: Rows) -> Rows:
+            return rows[kept(rows, inodes, self.sample)] if inodes else rows
+
         if self.warmth is not None:
             # Ahead of all others of t = 0: the writer's sort keeps their order.
-            self.writer.add_rows(self.warmth.events({(f.dev, f.ino): f.id for f in selection.files}))
-        lost = 0
-        for rows in _resolved(harvest.rows(), selection.numbers):
-            lost += int(np.count_nonzero(rows["file"] == UNKNOWN))
-            self.writer.add_rows(rows[(rows["file"] >= 0) | (rows["op"] == Op.SYNC)])
+            self.writer.add_rows(mine(self.warmth.events({(f.dev, f.ino): f.id for f in selection.files})))
+
+        def known(part: Part) -> Rows:
+            rows = _resolved(part(), selection.numbers)
+            return mine(rows[(rows["file"] >= 0) | (rows["op"] == Op.SYNC)])
+
         at_start = [(m, selection.ids[number]) for m, number in mapped if number in selection.ids]
-        self.writer.add_rows(_extra_rows(selection, at_start))
         mappings = Counter(file for _, file in at_start)
-        for rows in _resolved(harvest.rows(), selection.numbers):
+        lost = 0
+        for part in harvest.parts:
+            rows = _resolved(part(), selection.numbers)
+            lost += int(np.count_nonzero(rows["file"] == UNKNOWN))
             mappings.update(rows["file"][(rows["op"] == Op.MMAP) & (rows["file"] >= 0)].tolist())
-        if not self.writer.keep:
-            for name in ("events.raw", "strace.fifo"):
-                (self.writer.partial / name).unlink(missing_ok=True)
+            self.writer.add_part(partial(known, part))
+        self.writer.add_rows(_extra_rows(selection, at_start))
         dropped = harvest.dropped + lost
         warnings = [
             *harvest.warnings,
             *_mapping_warnings(selection, mappings, only_read),
             *([_dropped_warning(dropped)] if dropped else []),
+            *([_full_warning(self.max_bytes, harvest.duration_ns)] if harvest.full else []),
             *([_COLD] if self.pids and self.warmth is None else []),
             # Where events were lost, files may have been used in these.
             *([] if selection.files or dropped else [_nothing_warning(self.paths)]),
@@ -325,7 +377,8 @@ class _Recorded:
             command=self.command,
             pids=self.pids or ([child] if child else []),
             dropped=dropped,
-            complete=complete and not dropped,
+            # What ended early of itself is whole; a command went on.
+            complete=complete and not dropped and not (harvest.full and self.command),
             warnings=warnings,
             environment=environment(selection.files),
             workload=self.workload,
@@ -333,8 +386,31 @@ class _Recorded:
             page_size=self.page_size,
             compressibility=compressibility,
             samples=samples,
+            sample=RegionSample(of=self.sample, region=REGION) if self.sample > 1 else None,
+            windows=harvest.windows if len(harvest.windows) > 1 else [],
         )
         return Trace.open(path)
+
+    def _sampled(self, selection: Selection, tallies: Mapping[int, Tally] | None) -> list[TraceFile]:
+        """Return the files with what was counted of them, and which are sampled."""
+        files = selection.files
+        sizes = {file.id: max(file.size_start, file.size_end) for file in files}
+        logs = {file.id for file in files if file.role == "wal"}
+        if tallies is None:  # it was cut, and they are lost: what could be sampled may have been
+            sampled = {id_ for id_, size in sizes.items() if size > WHOLE_BYTES and id_ not in logs}
+            return [file.model_copy(update={"sampled": file.id in sampled}) for file in files]
+        of_file = {selection.ids[n]: tally for n, tally in tallies.items() if n in selection.ids}
+        sizes = {id_: max(size, of_file.get(id_, Tally()).size) for id_, size in sizes.items()}
+        sampled = sampled_files(sizes, of_file, logs)
+        return [
+            file.model_copy(
+                update={
+                    "sampled": file.id in sampled,
+                    "counted": of_file.get(file.id, Tally()).counted() if file.id in sampled else None,
+                }
+            )
+            for file in files
+        ]
 
     def _warmed(self) -> Iterator[int]:
         """Enter the files that only what came before used: they take up room in the caches. Yield numbers."""
@@ -359,20 +435,22 @@ def record(
     recording: Recording,
     seconds: float | None = None,
     while_waiting: Callable[[float], None] | None = None,
+    schedule: Schedule | None = None,
 ) -> Trace:
     """Record a command until it ends, or processes for ``seconds`` or until they end, and return the trace.
 
     For a terminal: Ctrl-C goes to the command, whose end ends the recording; with ``pids`` it ends the
     recording, and what was recorded is kept. After ``seconds`` a command is sent SIGTERM. ``while_waiting``
-    is called several times a second with the seconds passed. Raises InputError or MissingError; nothing is
-    left behind then. Must run in the main thread if a command is given.
+    is called several times a second with the seconds passed. ``schedule``: of processes, in which windows.
+    Raises InputError or MissingError; nothing is left behind then. Must run in the main thread if a
+    command is given.
     """
     with recording:
         if recording.command:
             _wait_for_command(recording, seconds, while_waiting)
         else:
             with contextlib.suppress(KeyboardInterrupt):
-                _wait_for_time(recording, seconds, while_waiting)
+                _wait_for_time(recording, seconds, while_waiting, schedule)
         return recording.finish()
 
 
@@ -412,6 +490,8 @@ def recover(partial: Path | str, say: Progress | None = None) -> Trace:
             command=begun["command"],
             pids=begun["pids"],
             say=say or (lambda _: None),
+            sample=begun["sample"],
+            max_bytes=begun["max_bytes"],
         )
         harvest.warnings.append(_CUT)
         return said.write(harvest, begun["started_unix_ns"], begun["child"], complete=False)
@@ -433,11 +513,21 @@ def _locked(path: Path) -> int:
 
 
 def _wait_for_time(
-    recording: Recording, seconds: float | None, while_waiting: Callable[[float], None] | None
+    recording: Recording,
+    seconds: float | None,
+    while_waiting: Callable[[float], None] | None,
+    schedule: Schedule | None,
 ) -> None:
-    begun = time.monotonic()
+    begun, was_open = time.monotonic(), True
     while seconds is None or time.monotonic() - begun < seconds:
-        left = 0.25 if seconds is None else min(0.25, begun + seconds - time.monotonic())
+        passed = time.monotonic() - begun
+        left = 0.25 if seconds is None else min(0.25, seconds - passed)
+        if schedule is not None:
+            is_open, changes = schedule.at(passed)
+            left = min(left, changes)
+            if is_open != was_open:
+                recording.turn(is_open)
+                was_open = is_open
         if recording.wait(max(left, 0)):
             return
         if while_waiting is not None:
@@ -492,13 +582,12 @@ def _used(chunks: Iterator[Rows]) -> tuple[int, set[int], set[int]]:
     return max(used | only_read, default=0), used, only_read
 
 
-def _resolved(chunks: Iterator[Rows], numbers: npt.NDArray[np.int32]) -> Iterator[Rows]:
-    """Yield the events with file ids (or UNKNOWN, IGNORED) in place of the recorder's numbers."""
-    for rows in chunks:
-        rows = rows[rows["op"] != MMAP_READ]
-        rows["file"] = numbers[rows["file"]]
-        rows["file2"] = np.maximum(numbers[rows["file2"]], -1)
-        yield rows
+def _resolved(rows: Rows, numbers: npt.NDArray[np.int32]) -> Rows:
+    """Return the events with file ids (or UNKNOWN, IGNORED) in place of the recorder's numbers."""
+    rows = rows[rows["op"] != MMAP_READ]
+    rows["file"] = numbers[rows["file"]]
+    rows["file2"] = np.maximum(numbers[rows["file2"]], -1)
+    return rows
 
 
 def _extra_rows(selection: Selection, at_start: list[tuple[MappedFile, int]]) -> Rows:
@@ -509,7 +598,7 @@ def _extra_rows(selection: Selection, at_start: list[tuple[MappedFile, int]]) ->
         row["pid"] = row["tid"] = mapping.pid
         row["op"], row["file"], row["file2"], row["size"] = Op.MMAP, file, -1, mapping.length
     for row, (call, op, file, other, size) in zip(rows[len(at_start) :], selection.events, strict=True):
-        row["t"], row["dur"], row["pid"], row["tid"] = call
+        row["t"], row["dur"], row["pid"], row["tid"] = call[:4]
         row["op"], row["file"], row["file2"], row["size"] = op, file, other, size
     return rows
 
@@ -561,6 +650,16 @@ def _dropped_warning(dropped: int) -> Warning_:
             "than they could be kept: the trace is incomplete."
         ),
         count=dropped,
+    )
+
+
+def _full_warning(max_bytes: int, duration_ns: int) -> Warning_:
+    return Warning_(
+        code="full",
+        message=(
+            f"The recording took {format_size(max_bytes)}, the most that it may (--max-size), and ended "
+            f"after {duration_ns / 1e9:.0f} s."
+        ),
     )
 
 

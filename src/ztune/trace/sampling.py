@@ -27,21 +27,21 @@ import numpy.typing as npt
 from ztune.errors import InputError
 from ztune.files import writing
 from ztune.onhost.words import ROLES
+from ztune.trace import regions as recording
 from ztune.trace.ops import HEADER, OpsFile, read_ops
 from ztune.trace.schema import Flag, Op
 from ztune.units import format_size
 
 VERSION = 2  # part of the file names of samples
-REGION = 1 << 20
+REGION = recording.REGION
 """Bytes of a region at least; it is as large as the largest record of a study."""
-WHOLE_BYTES = 8 << 20
-"""The smallest files of a sample are whole up to so many bytes together: a tenth of the least ARC."""
+WHOLE_BYTES = recording.WHOLE_BYTES
 _CHUNK = 1 << 20  # operations at a time
 _SYNCS = (Op.FSYNC, Op.FDATASYNC, Op.MSYNC)
-_MOVED = (Op.READ, Op.WRITE, Op.COPY, Op.WARM)
-_LOG_WRITES = 16  # fewer say nothing of a file
-_LOG_IN_ORDER = 0.9
-_LOG_SYNCED = 1 / 8  # syncs for each write
+_MOVED = recording.MOVED
+_LOG_WRITES = recording.LOG_WRITES
+_LOG_IN_ORDER = recording.LOG_IN_ORDER
+_LOG_SYNCED = recording.LOG_SYNCED
 
 Ops: TypeAlias = "npt.NDArray[np.void]"
 Ints: TypeAlias = "npt.NDArray[np.int64]"
@@ -126,10 +126,30 @@ def _maps(
         rows = records[np.isin(records["op"], _MOVED) & (start[records["file"]] >= 0)]
         region = start[rows["file"]] + np.maximum(rows["offset"], 0) // rate.region
         used = np.bincount(region, minlength=int(first[-1]))
-        taken = _taken(used, _hash(np.arange(first[-1], dtype=np.uint64), ROLES.index(role)), rate)
+        chance = _hash(np.arange(first[-1], dtype=np.uint64), ROLES.index(role))
+        taken = _taken_of(_recorded(mine, counts), used, chance, rate)
         for file, begin, end in zip(mine, first[:-1].tolist(), first[1:].tolist(), strict=True):
             maps[file.id] = RegionMap(taken[begin:end], rate.region)
     return maps
+
+
+def _recorded(files: Sequence[OpsFile], counts: Sequence[int]) -> tuple[npt.NDArray[np.bool_], int]:
+    """Return which regions of ``files``, so many of each, were recorded, and that it is one in how many."""
+    parts = [
+        recording.taken(file.ino, np.arange(count, dtype=np.uint64), max(file.recorded, 1))
+        for file, count in zip(files, counts, strict=True)
+    ]
+    return np.concatenate(parts), max(files[0].recorded, 1)
+
+
+def _taken_of(
+    recorded: tuple[npt.NDArray[np.bool_], int], used: Ints, chance: npt.NDArray[np.uint64], rate: Rate
+) -> npt.NDArray[np.bool_]:
+    """Return which of the ``recorded`` regions are taken."""
+    there, of = recorded
+    found = np.zeros(len(used), bool)
+    found[there] = _taken(used[there], chance[there], replace(rate, of=rate.of // of))
+    return found
 
 
 def _taken(used: Ints, chance: npt.NDArray[np.uint64], rate: Rate) -> npt.NDArray[np.bool_]:
@@ -201,7 +221,10 @@ def _ends(records: Ops, files: Sequence[OpsFile]) -> list[int]:
 
 
 def whole(records: Ops, files: Sequence[OpsFile], ends: Sequence[int]) -> set[int]:
-    """Return the numbers of the files that a sample has whole: logs, and the smallest."""
+    """Return the numbers of the files that a sample has whole: logs, and the smallest. Of a recording by
+    sample, those that it has whole."""
+    if any(file.recorded for file in files):
+        return {file.id for file in files if not file.recorded}
     kept = {file.id for file in files if file.role == "wal"} | _logs(records, len(files))
     room = WHOLE_BYTES
     sizes = {f.id: max(f.size, f.size_end, ends[f.id]) for f in files if f.id not in kept}
@@ -275,7 +298,7 @@ def work(ops: Path, files: Sequence[OpsFile]) -> Work:
         regions.setdefault(files[number].role, 0)
     for f in files:
         if able[f.id] and f.role in regions:
-            regions[f.role] += max(f.size, f.size_end, ends[f.id]) // REGION + 1
+            regions[f.role] += max(f.size, f.size_end, ends[f.id]) // REGION // max(f.recorded, 1) + 1
     return Work(len(rows), data, touched, min(regions.values(), default=1))
 
 

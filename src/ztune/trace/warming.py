@@ -20,8 +20,9 @@ import numpy as np
 
 from ztune.trace.recorders import choose
 from ztune.trace.recorders.files import FileTable
-from ztune.trace.recorders.recorder import RecorderSession, Rows, Start
+from ztune.trace.recorders.recorder import RecorderSession, Start
 from ztune.trace.schema import Op
+from ztune.trace.spool import Rows
 from ztune.trace.writer import EVENT_DTYPE
 
 

@@ -1,9 +1,8 @@
 """Writes a trace so that it is either whole or not there.
 
-Events are first appended, as they come, to an uncompressed spool: sorting and compressing while the workload
-runs would take CPU from it. ``finish`` sorts them by start time (a call is known when it *ends*, so recorders
-deliver out of order), a span of time after the other, writes Parquet, and renames the folder to its final
-name.
+Events come in parts, which are packed on the disk (``spool.py``), and are read again when they are needed.
+``finish`` sorts them by start time (a call is known when it *ends*, so recorders deliver out of order), a
+span of time after the other, writes Parquet, and renames the folder to its final name.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -40,11 +39,11 @@ from ztune.trace.manifest import (
     first_problem,
     write_synced,
 )
+from ztune.trace.spool import PART_ROWS, Part, Spool
 
-# One row of the spool; the same names and types as EVENTS, without padding (54 bytes).
+# One event; the same names and types as EVENTS, without padding (54 bytes).
 EVENT_DTYPE = np.dtype([(field.name, field.type.to_pandas_dtype()) for field in EVENTS])
 ROW_GROUP = 1 << 20  # rows; a group is what one thread decodes at a time
-_CHUNK = 1 << 16  # rows of the spool, of which is known when they begin and end
 _SORTED = 1 << 18  # rows that are sorted at a time, about
 _EVERY = 256  # rows, of which one tells when the others are
 
@@ -64,6 +63,8 @@ class TraceWriter:
         self.path = Path(path)
         self.keep: tuple[str, ...] = ()
         """Files in the partial trace that stay when it is aborted, and are removed when it is finished."""
+        self.scratch: tuple[str, ...] = ()
+        """Files in the partial trace that are removed when it is aborted or finished."""
         self._share = share
         self.partial = self.path.with_name(self.path.name + PARTIAL)
         self.events = 0
@@ -81,7 +82,7 @@ class TraceWriter:
             except FileNotFoundError:
                 raise InputError(f"the folder {self.path.parent} does not exist") from None
             self._spool_path = self.partial / "events.spool"
-            self._spool = self._spool_path.open("wb", buffering=1 << 20)
+            self._spool = Spool(self._spool_path, EVENT_DTYPE)
         self._chunks: list[_Chunk] = []
         self._times: list[npt.NDArray[np.int64]] = []
 
@@ -102,13 +103,23 @@ class TraceWriter:
         """Append events as an array of ``EVENT_DTYPE``, in any order of time."""
         if rows.dtype != EVENT_DTYPE:
             raise ValueError("the rows do not have the type EVENT_DTYPE")
+        before = len(self._spool)
         with self._writing():
-            for begin in range(0, len(rows), _CHUNK):
-                part = np.ascontiguousarray(rows[begin : begin + _CHUNK])
-                t = part["t"]
-                self._times.append(t[::_EVERY].copy())
-                self._chunks.append(_Chunk(len(part), int(t.min()), int(t.max()), check.is_sorted(t)))
-                self._spool.write(part.tobytes())
+            self._spool.add(rows)
+        begins = range(0, len(rows), PART_ROWS)
+        for begin, part in zip(begins, self._spool.parts(before), strict=True):
+            self._note(rows[begin : begin + PART_ROWS], part)
+
+    def add_part(self, part: Part) -> None:
+        """Append the events, an array of ``EVENT_DTYPE``, that ``part`` reads; it is read again later."""
+        rows = part()
+        if len(rows):
+            self._note(rows, part)
+
+    def _note(self, rows: npt.NDArray[np.void], part: Part) -> None:
+        t = rows["t"]
+        self._times.append(t[::_EVERY].copy())
+        self._chunks.append(_Chunk(int(t.min()), int(t.max()), check.is_sorted(t), part))
         self.events += len(rows)
 
     def finish(self, **fields: Any) -> Path:
@@ -121,7 +132,7 @@ class TraceWriter:
         """
         with self._writing():
             self._spool.close()
-            rows = _in_order(self._spool_path, self._chunks, self._times)
+            rows = _in_order(self._chunks, self._times)
             parquet = _write_events(self.partial / EVENTS_FILE, rows, len(fields.get("files", [])))
             self._spool_path.unlink()
             try:
@@ -140,7 +151,7 @@ class TraceWriter:
             write_synced(self.partial / MANIFEST, manifest.to_json())
             with contextlib.suppress(OSError):
                 (self.partial / "samples").rmdir()  # made but not used
-            for name in self.keep:
+            for name in (*self.keep, *self.scratch):
                 (self.partial / name).unlink(missing_ok=True)
             self._close_or_share()
             self.partial.rename(self.path)
@@ -159,7 +170,7 @@ class TraceWriter:
             shutil.rmtree(self.partial, ignore_errors=True)
             return
         shutil.rmtree(self.partial / "samples", ignore_errors=True)
-        for name in (self._spool_path.name, EVENTS_FILE, MANIFEST):
+        for name in {self._spool_path.name, EVENTS_FILE, MANIFEST, *self.scratch} - {*self.keep}:
             (self.partial / name).unlink(missing_ok=True)
 
     @contextlib.contextmanager
@@ -184,50 +195,43 @@ class TraceWriter:
 
 @dataclass(frozen=True)
 class _Chunk:
-    """Rows of the spool; ``first`` and ``last`` are the least and the greatest of their times."""
+    """Events that ``read`` reads; ``first`` and ``last`` are the least and the greatest of their times."""
 
-    rows: int
     first: int
     last: int
     is_sorted: bool
+    read: Part
 
 
 def _in_order(
-    spool: Path, chunks: Sequence[_Chunk], times: Sequence[npt.NDArray[np.int64]]
+    chunks: Sequence[_Chunk], times: Sequence[npt.NDArray[np.int64]]
 ) -> Iterator[npt.NDArray[np.void]]:
-    """Give the rows of ``spool`` by time, part by part; calls that start together keep their order.
+    """Give the events of ``chunks`` by time, part by part; calls that start together keep their order.
 
     Recorders deliver a call when it ends, so nearly in order: what belongs to a span of time lies in a few
-    ``chunks``, unless calls take long. ``times``: of some rows, by which the spans are chosen.
+    ``chunks``, unless calls take long. ``times``: of some events, by which the spans are chosen.
     """
-    begins = [0, *itertools.accumulate(chunk.rows for chunk in chunks)]
-
-    def read(file: BinaryIO, index: int) -> npt.NDArray[np.void]:
-        file.seek(begins[index] * EVENT_DTYPE.itemsize)
-        return np.fromfile(file, EVENT_DTYPE, chunks[index].rows)
-
     if not chunks:
         return
-    with spool.open("rb") as file:
-        pairs = itertools.pairwise(chunks)
-        if all(chunk.is_sorted for chunk in chunks) and all(a.last <= b.first for a, b in pairs):
-            for index in range(len(chunks)):
-                yield read(file, index)
-            return
-        some = np.sort(np.concatenate(times))
-        cuts = np.unique(some[_SORTED // _EVERY :: _SORTED // _EVERY]).tolist()
-        first = min(chunk.first for chunk in chunks)
-        last = max(chunk.last for chunk in chunks)
-        for low, high in itertools.pairwise([first, *(cut for cut in cuts if cut > first), last + 1]):
-            found = []
-            for index, chunk in enumerate(chunks):
-                if chunk.last < low or chunk.first >= high:
-                    continue
-                rows = read(file, index)
-                whole = low <= chunk.first and chunk.last < high
-                found.append(rows if whole else rows[(rows["t"] >= low) & (rows["t"] < high)])
-            rows = np.concatenate(found)
-            yield rows[np.argsort(rows["t"], kind="stable")]
+    pairs = itertools.pairwise(chunks)
+    if all(chunk.is_sorted for chunk in chunks) and all(a.last <= b.first for a, b in pairs):
+        for chunk in chunks:
+            yield chunk.read()
+        return
+    some = np.sort(np.concatenate(times))
+    cuts = np.unique(some[_SORTED // _EVERY :: _SORTED // _EVERY]).tolist()
+    first = min(chunk.first for chunk in chunks)
+    last = max(chunk.last for chunk in chunks)
+    for low, high in itertools.pairwise([first, *(cut for cut in cuts if cut > first), last + 1]):
+        found = []
+        for chunk in chunks:
+            if chunk.last < low or chunk.first >= high:
+                continue
+            rows = chunk.read()
+            whole = low <= chunk.first and chunk.last < high
+            found.append(rows if whole else rows[(rows["t"] >= low) & (rows["t"] < high)])
+        rows = np.concatenate(found)
+        yield rows[np.argsort(rows["t"], kind="stable")]
 
 
 def _write_events(path: Path, sorted_rows: Iterable[npt.NDArray[np.void]], files: int) -> ParquetFile:

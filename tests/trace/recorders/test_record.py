@@ -84,7 +84,7 @@ def test_a_recording_ends_with_its_processes(work: Path, recorder: str) -> None:
     assert trace.manifest.duration_ns < 30e9
 
 
-# As many writes as fill a recorder's buffer, a MiB, in a second: it writes `events.raw` when that is full.
+# As many writes as strace's recorder keeps before it writes them, in a second.
 @pytest.mark.parametrize("writer", [200], indirect=True)
 def test_ctrl_c_ends_a_recording_of_processes(
     work: Path, recorder: str, writer: subprocess.Popen[bytes]
@@ -92,8 +92,8 @@ def test_ctrl_c_ends_a_recording_of_processes(
     out = work.parent / "t.trace"
     process = ztune("--pid", str(writer.pid), "--recorder", recorder, "--out", str(out), "--json")
     # Before the recorder says that it records, an interrupt ends all.
-    events = (partial := out.with_name("t.trace.partial")) / "events.raw"
-    while not events.exists() or not events.stat().st_size:
+    partial = out.with_name("t.trace.partial")
+    while not events_recorded(partial):
         assert process.poll() is None, process.communicate()
         time.sleep(0.05)
     time.sleep(0.3)
@@ -253,7 +253,7 @@ def test_a_full_disk(work: Path, recorder: str) -> None:
     disk = work / "disk"
     disk.mkdir()
     mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=400k", "none", str(disk)], capture_output=True, check=False
+        ["mount", "-t", "tmpfs", "-o", "size=48k", "none", str(disk)], capture_output=True, check=False
     )
     if mounted.returncode != 0:
         pytest.skip("mounting is not allowed")
@@ -287,8 +287,9 @@ for i in range(40000):
 
 
 def events_recorded(partial: Path) -> bool:
+    """Whether there is more than where the recording begins: 16 bytes, and as many of a frame."""
     raw = partial / "events.raw"
-    return raw.exists() and raw.stat().st_size > 0
+    return raw.exists() and raw.stat().st_size > 32
 
 
 @pytest.mark.parametrize("killed", ["ztune", "the recorder"])
@@ -312,11 +313,13 @@ def test_what_was_recorded_survives_kill_9(
         child.wait(timeout=60)
     assert not out.exists()
     done = CliRunner().invoke(trace_command, ["recover", "--json", str(partial)], standalone_mode=False)
-    assert json.loads(done.stdout)["events"] > 0, done
+    assert done.exit_code == 0 and json.loads(done.stdout)["events"] > 0, done
     assert not partial.exists() and not Trace.open(out).manifest.complete
     seen = Seen(Trace.open(out))
     assert {file.role for file in seen.trace.manifest.files} == {"temp"}
-    assert seen.trace.manifest.duration_ns == max(e["t"] + e["dur"] for e in seen.events)
+    # The recorder ends by itself when ztune is gone; where it is gone too, the last event is what is known.
+    last = max(e["t"] + e["dur"] for e in seen.events)
+    assert seen.trace.manifest.duration_ns - last in (range(2 * 10**9) if killed == "ztune" else [0])
 
 
 def test_what_is_no_cut_recording_is_refused(work: Path) -> None:

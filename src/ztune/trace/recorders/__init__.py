@@ -9,7 +9,7 @@ from ztune.trace.recorders.recorder import Recorder
 from ztune.trace.recorders.strace import StraceSession, problem
 
 RECORDERS = (
-    Recorder("ebpf", RECORDER.problem, EbpfSession),
+    Recorder("ebpf", RECORDER.problem, EbpfSession, in_kernel=True),
     Recorder("strace", problem, StraceSession),
 )
 """All of them, the better one first."""

@@ -6,18 +6,23 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Iterator
+import zlib
+from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from ztune.errors import InputError, MissingError, ZtuneError
-from ztune.trace.manifest import Warning_
+from ztune.trace.manifest import RecordedWindow, Warning_
 from ztune.trace.recorders.files import Call, FileTable, Mounts
 from ztune.trace.recorders.kernel import RECORDER, HelperProcess, file_records
-from ztune.trace.recorders.recorder import Harvest, Rows, Start
+from ztune.trace.recorders.recorder import Harvest, Start
+from ztune.trace.regions import Tally
 from ztune.trace.schema import Op
+from ztune.trace.spool import Part, Rows, from_members
 from ztune.trace.writer import EVENT_DTYPE
 
 # struct zt_event in recorder/records.h.
@@ -28,10 +33,21 @@ EVENT = np.dtype(
         *[("flags", "u2"), ("op", "u1"), ("via", "u1"), ("pad", "u4")],
     ]
 )
+# struct zt_frame; what may follow it is of enum zt_frame_kind.
+FRAME = np.dtype([("kind", "u4"), ("rows", "u4"), ("bytes", "u4"), ("magic", "u4")])
+MAGIC = 0x6D72665A
+EVENTS, BEGIN, END = 1, 2, 3
+TALLY = np.dtype(
+    [
+        ("id", "u4"),  # ahead of struct zt_tally
+        *[("ino", "u8"), ("reads", "u8"), ("read_bytes", "u8"), ("writes", "u8"), ("write_bytes", "u8")],
+        *[("syncs", "u8"), ("in_order", "u8"), ("begin", "i8"), ("end", "i8"), ("size", "i8")],
+        *[("sampled", "u4"), ("pad", "u4")],
+    ]
+)
 CREATED, CALL = 2, 3  # of enum zt_file_kind
 LINK = 101  # ZT_LINK
 RENAME_EXCHANGE = 2  # linux/fs.h
-CHUNK = 1 << 17  # events converted at a time
 START_SECONDS = 60.0  # loading takes a quarter of a second; a busy host more
 
 
@@ -52,6 +68,7 @@ class EbpfSession:
         self._child: int | None = None
         self._monotonic = 0
         self._done: dict[str, Any] | None = None
+        self._looked_at = 0  # bytes of files.raw
         options = ["--out", os.fspath(start.folder)]
         if os.getpid() not in start.pids:
             options += ["--exclude", str(os.getpid())]
@@ -59,13 +76,17 @@ class EbpfSession:
             options += ["--pid", str(pid)]
         if start.ring_bytes:
             options += ["--ring-bytes", str(start.ring_bytes)]
+        if start.max_bytes:
+            options += ["--max-bytes", str(start.max_bytes)]
+        if start.sample > 1:
+            options += ["--sample", str(start.sample)]
         if start.command:
             options += ["--", *start.command]
         self._helper = HelperProcess(RECORDER, "record", *options)
 
     def kept(self) -> dict[str, Any]:
         """Return what `recovered` needs beside the recorder's files."""
-        return {"monotonic": self._monotonic, "uring": self._uring, "mounts": self._mounts.texts}
+        return {"uring": self._uring, "mounts": self._mounts.texts}
 
     @property
     def child(self) -> int | None:
@@ -86,9 +107,41 @@ class EbpfSession:
 
     def wait(self, seconds: float) -> bool:
         """Wait at most ``seconds``; True once the command or the processes ended."""
+        if self._start.sample > 1 and self._done is None:
+            self._say_what_may_be_sampled()
         if self._done is None and (message := self._listen(seconds)) is not None:
             self._done = message
         return self._done is not None
+
+    def pause(self) -> None:
+        """End a window: record calls on names alone."""
+        self._turn("pause", "paused")
+
+    def resume(self) -> None:
+        """Begin the next window."""
+        self._turn("resume", "resumed")
+
+    def _turn(self, word: str, answer: str) -> None:
+        self._helper.tell(word)
+        while self._done is None:
+            message = self._listen(None)
+            if message is not None and message["state"] == answer:
+                return
+            self._done = message
+
+    def _say_what_may_be_sampled(self) -> None:
+        """Tell the recorder which of the files seen since the last time are no logs by their role.
+
+        It hands them over once a second. Until it knows, it records all of a file.
+        """
+        with contextlib.suppress(FileNotFoundError), (self._start.folder / "files.raw").open("rb") as file:
+            file.seek(self._looked_at)
+            end = 0
+            for one in file_records(file.read(), self._mounts):
+                end = one.end
+                if one.of["kind"] != CALL and self._start.may_sample(one.path):
+                    self._helper.tell(f"sample {one.of['id']}")
+            self._looked_at += end
 
     def stop(self) -> Harvest:
         """End the recording and enter what was seen into the table."""
@@ -98,17 +151,20 @@ class EbpfSession:
         self._helper.process.wait()
         self._helper.kill()
         self._mounts.read()
-        raw = _Raw(self._start.folder, self._monotonic, self._mounts, self._uring)
+        raw = _Raw(self._start.folder, self._mounts, self._uring)
         raw.read_files(self._start.table)
         return Harvest(
-            rows=raw.rows,
-            duration_ns=max(0, self._done["ended"] - self._monotonic),
+            parts=raw.parts,
+            duration_ns=raw.duration_ns,
             dropped=self._done["dropped"],
             exit_status=os.waitstatus_to_exitcode(self._done["wait"])
             if self._done["why"] == "command"
             else None,
             warnings=raw.warnings(),
             detail=raw.detail(),
+            full=bool(self._done["full"]),
+            windows=raw.windows,
+            tallies=raw.tallies() if self._start.sample > 1 else None,
         )
 
     def abort(self) -> None:
@@ -133,13 +189,62 @@ class EbpfSession:
 
 
 class _Raw:
-    """What ``ztune-recorder`` wrote in ``folder``, from ``monotonic`` on (ns of CLOCK_MONOTONIC)."""
+    """What ``ztune-recorder`` wrote in ``folder``. Raises InputError if it is not that."""
 
-    def __init__(self, folder: Path, monotonic: int, mounts: Mounts, uring: bool) -> None:
+    def __init__(self, folder: Path, mounts: Mounts, uring: bool) -> None:
         self._folder = folder
-        self._monotonic = monotonic
         self._mounts = mounts
         self._uring = uring
+        self._frames: list[tuple[int, int, int]] = []  # place, bytes, rows
+        edges: list[tuple[int, int, int]] = []  # BEGIN or END, and when it was
+        for kind, place, size, rows in _frames(folder / "events.raw"):
+            if kind == EVENTS:
+                self._frames.append((place, size, rows))
+            else:
+                when = np.fromfile(folder / "events.raw", "u8", 2, offset=place).tolist()
+                edges.append((kind, *when))
+        if not edges:
+            raise InputError(f"{folder / 'events.raw'} has no beginning")
+        begins = [edge for edge in edges if edge[0] == BEGIN]
+        ends = [monotonic for kind, monotonic, _ in edges if kind == END]
+        self._begins = np.array([monotonic for _, monotonic, _ in begins], np.int64)
+        if len(ends) < len(begins):  # it was cut: it ends with its last event
+            parts = (self._read(*frame) for frame in self._frames)
+            last = max((int((rows["t"] + rows["dur"]).max()) for rows in parts), default=0)
+            ends.append(max(last, int(self._begins[-1])))
+        self._lengths = np.array(ends, np.int64) - self._begins
+        self._starts = np.concatenate([[0], np.cumsum(self._lengths)[:-1]])  # of windows, in the trace's time
+        self.duration_ns = int(self._lengths.sum())
+        self.windows = [
+            RecordedWindow(t=t, duration_ns=length, started_unix_ns=unix)
+            for t, length, (_, _, unix) in zip(
+                self._starts.tolist(), self._lengths.tolist(), begins, strict=True
+            )
+        ]
+        self.parts: Sequence[Part] = [partial(self._part, *frame) for frame in self._frames]
+
+    def tallies(self) -> dict[int, Tally]:
+        """Return what was done to each file, by its number."""
+        records = np.fromfile(self._folder / "tallies.raw", TALLY)
+        return {
+            int(one["id"]): Tally(
+                reads=int(one["reads"]),
+                read_bytes=int(one["read_bytes"]),
+                writes=int(one["writes"]),
+                write_bytes=int(one["write_bytes"]),
+                syncs=int(one["syncs"]),
+                in_order=int(one["in_order"]),
+                size=int(one["size"]),
+                sampled=bool(one["sampled"]),
+            )
+            for one in records
+        }
+
+    def _time(self, monotonic: Any) -> Any:
+        """Return the trace's time of CLOCK_MONOTONIC: what is between windows is where the next begins."""
+        window = np.maximum(np.searchsorted(self._begins, monotonic, side="right") - 1, 0)
+        within = np.clip(monotonic - self._begins[window], 0, self._lengths[window])
+        return self._starts[window] + within
 
     def warnings(self) -> list[Warning_]:
         """Return what it could not see."""
@@ -152,39 +257,48 @@ class _Raw:
         """Return how it saw the rest."""
         return "tracepoints sys_enter, sys_exit" + (", io_uring" if self._uring else "")
 
-    def rows(self) -> Iterator[Rows]:
-        """Yield the events, in the order in which they ended."""
-        path = self._folder / "events.raw"
-        if not path.stat().st_size:
-            return
-        for begin in range(0, path.stat().st_size // EVENT.itemsize, CHUNK):
-            # Not mapped: all of it would count as our memory.
-            part = np.fromfile(path, EVENT, CHUNK, offset=begin * EVENT.itemsize)
-            rows = np.empty(len(part), EVENT_DTYPE)
-            for name in EVENT_DTYPE.names or ():
-                if name != "t":
-                    rows[name] = part[name]
-            rows["t"] = np.maximum(part["t"].astype(np.int64) - self._monotonic, 0)
-            # A length "to the end" may be given as the greatest number.
-            room = np.iinfo(np.int64).max - np.maximum(rows["offset"], 0)
-            rows["size"] = np.clip(rows["size"], 0, room)
-            yield rows
+    def _read(self, place: int, size: int, rows: int) -> npt.NDArray[np.void]:
+        with (self._folder / "events.raw").open("rb") as file:
+            file.seek(place)
+            return from_members(zlib.decompress(file.read(size)), EVENT, rows)
+
+    def _part(self, place: int, size: int, count: int) -> Rows:
+        part = self._read(place, size, count)
+        rows = np.empty(len(part), EVENT_DTYPE)
+        for name in EVENT_DTYPE.names or ():
+            if name != "t":
+                rows[name] = part[name]
+        t = part["t"].astype(np.int64)
+        rows["t"] = self._time(t)
+        # A length "to the end" may be given as the greatest number.
+        room = np.iinfo(np.int64).max - np.maximum(rows["offset"], 0)
+        rows["size"] = np.clip(rows["size"], 0, room)
+        if len(self.windows) == 1:
+            return rows
+        there: Rows = rows[(rows["op"] != Op.CREATE) | self._in_window(t)]
+        return there
+
+    def _in_window(self, monotonic: Any) -> Any:
+        window = np.searchsorted(self._begins, monotonic, side="right") - 1
+        return (window >= 0) & (monotonic - self._begins[window] <= self._lengths[window])
 
     def read_files(self, table: FileTable) -> None:
         """Enter the files and the calls on names into ``table``."""
         data = (self._folder / "files.raw").read_bytes()
         halves: dict[int, str] = {}
-        for record, device, path, user in file_records(data, self._mounts):
-            t = max(0, record["t"] - self._monotonic)
+        for record, device, path, user, _ in file_records(data, self._mounts):
+            t = int(self._time(record["t"]))
+            between = not self._in_window(record["t"])
             if record["kind"] != CALL:
-                size, created = max(record["size"], 0), record["kind"] == CREATED
+                # What was made between windows was there when the next began.
+                size, created = max(record["size"], 0), record["kind"] == CREATED and not between
                 table.seen(
                     record["id"], t, path, device, record["ino"], size, links=record["links"], created=created
                 )
                 continue
             name = user if user.startswith("/") else f"{path}/{user}"
             op, tid = record["op"], record["tid"]
-            call = Call(t, record["dur"], record["pid"], tid)
+            call = Call(t, record["dur"], record["pid"], tid, between)
             if op == Op.TRUNCATE:
                 table.truncate(call, name, record["size"])
             elif op == Op.UNLINK:
@@ -206,7 +320,31 @@ def recovered(folder: Path, kept: dict[str, Any], table: FileTable) -> Harvest:
     mounts = Mounts()
     for text in kept["mounts"]:
         mounts.add(text)
-    raw = _Raw(folder, int(kept["monotonic"]), mounts, bool(kept["uring"]))
+    raw = _Raw(folder, mounts, bool(kept["uring"]))
     raw.read_files(table)
-    ended = (int((rows["t"] + rows["dur"]).max()) for rows in raw.rows() if len(rows))
-    return Harvest(raw.rows, max(ended, default=0), warnings=raw.warnings(), detail=raw.detail())
+    tallies = raw.tallies() if (folder / "tallies.raw").exists() else None
+    return Harvest(
+        raw.parts,
+        raw.duration_ns,
+        warnings=raw.warnings(),
+        detail=raw.detail(),
+        windows=raw.windows,
+        tallies=tallies,
+    )
+
+
+def _frames(path: Path) -> Iterator[tuple[int, int, int, int]]:
+    """Yield kind, place, bytes and rows of what the frames of ``path`` hold. Raises InputError."""
+    end = path.stat().st_size
+    with path.open("rb") as file:
+        place = 0
+        while place + FRAME.itemsize <= end:
+            file.seek(place)
+            kind, rows, size, magic = np.frombuffer(file.read(FRAME.itemsize), FRAME)[0].tolist()
+            if magic != MAGIC:
+                raise InputError(f"{path} is damaged, or was recorded by another version of ztune")
+            place += FRAME.itemsize
+            if place + size > end:
+                return  # the end of a recording that was cut
+            yield kind, place, size, rows
+            place += size

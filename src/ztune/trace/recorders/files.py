@@ -28,12 +28,14 @@ IGNORED = -3  # a file that is no storage, or outside of the paths asked for
 
 
 class Call(NamedTuple):
-    """When a call on names happened, and who made it. Nanoseconds since the trace began."""
+    """When a call on names happened, and who made it. Nanoseconds since the trace began. ``between``: two
+    windows of the recording."""
 
     t: int
     dur: int
     pid: int
     tid: int
+    between: bool = False
 
 
 @dataclass
@@ -193,7 +195,9 @@ class FileTable:
         for number in used:
             if (index := self._numbers.get(number)) is not None:
                 wanted[index] = None
-        for _, _, index, other, _ in self._calls:
+        for call, _, index, other, _ in self._calls:
+            if call.between:
+                continue
             wanted[index] = None
             if other >= 0:
                 wanted[other] = None

@@ -169,6 +169,8 @@ class FileRecord(NamedTuple):
     path: str
     user: str
     """What a call named, as the process wrote it."""
+    end: int
+    """Where the record ends in the data."""
 
 
 def file_records(data: bytes, mounts: Mounts) -> Iterator[FileRecord]:
@@ -186,7 +188,7 @@ def file_records(data: bytes, mounts: Mounts) -> Iterator[FileRecord]:
         names = data[names_at:user_at].split(b"\0")[:-1]
         inside = "/" + "/".join(os.fsdecode(name) for name in reversed(names))
         path = mounts.absolute(device, inside) if device else ""
-        yield FileRecord(record, device, path, os.fsdecode(data[user_at:place].rstrip(b"\0")))
+        yield FileRecord(record, device, path, os.fsdecode(data[user_at:place].rstrip(b"\0")), place)
 
 
 RECORDER: Final = Helper(native.RECORDER)

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-import numpy as np
-import numpy.typing as npt
-
-from ztune.trace.manifest import Warning_
+from ztune.trace.manifest import RecordedWindow, Warning_
 from ztune.trace.recorders.files import FileTable
+from ztune.trace.regions import Tally
+from ztune.trace.spool import Part, Rows
 
 # A shared mapping that is only read: not an event of the trace, but a reason for a warning.
 MMAP_READ = 100
-
-Rows = npt.NDArray[np.void]
-"""Events as ``writer.EVENT_DTYPE``; ``file`` and ``file2`` are still the recorder's numbers (0: none)."""
 
 
 @dataclass(frozen=True)
@@ -29,18 +25,29 @@ class Start:
     command: list[str] | None = None
     pids: list[int] = field(default_factory=list)
     ring_bytes: int | None = None  # eBPF: size of the ring buffer, a power of two; None: 64 MiB
+    max_bytes: int = 0  # that the recorder's files may have; then it records nothing more. 0: any
+    sample: int = 1  # eBPF: one region in so many is recorded of what ``may_sample`` allows
+    may_sample: Callable[[str], bool] = lambda _: True  # whether the file of this name is no log by its role
 
 
 @dataclass
 class Harvest:
     """What was recorded, once recording ended."""
 
-    rows: Callable[[], Iterator[Rows]]  # may be called more than once
-    duration_ns: int
+    parts: Sequence[Part]
+    """Events as ``writer.EVENT_DTYPE``; ``file`` and ``file2`` are still the recorder's numbers (0: none)."""
+    duration_ns: int  # of all windows
     dropped: int = 0
     exit_status: int | None = None  # of the command; negative: the signal that ended it
     warnings: list[Warning_] = field(default_factory=list)
     detail: str = ""
+    full: bool = False  # nothing was recorded any more once there were ``Start.max_bytes``
+    windows: Sequence[RecordedWindow] = ()
+    tallies: Mapping[int, Tally] | None = None  # of a sample: what was done to each file, by its number
+
+    def rows(self) -> Iterator[Rows]:
+        """Yield the events of each part."""
+        return (part() for part in self.parts)
 
 
 class RecorderSession(Protocol):
@@ -71,6 +78,12 @@ class RecorderSession(Protocol):
         Raises InputError or MissingError if the recorder failed.
         """
 
+    def pause(self) -> None:
+        """End a window: record calls on names alone. Only of a recorder that is ``in_kernel``."""
+
+    def resume(self) -> None:
+        """Begin the next window."""
+
     def stop(self) -> Harvest:
         """End the recording; a command that still runs is left alone. Raises as ``wait`` does."""
 
@@ -86,6 +99,8 @@ class Recorder:
     unavailable: Callable[[], str | None]
     """Returns why it can't work here, as a phrase, with what would help; None if it can."""
     session: Callable[[Start], RecorderSession]
+    in_kernel: bool = False
+    """Whether it can leave out regions and times before anything is handed on."""
 
     def start(self, start: Start) -> RecorderSession:
         """Start recording; returns once nothing can be missed. Raises InputError or MissingError."""

@@ -13,7 +13,7 @@ import stat
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -22,9 +22,10 @@ from ztune.errors import InputError, MissingError, ZtuneError
 from ztune.onhost.probes import procfs
 from ztune.trace.manifest import Warning_
 from ztune.trace.recorders.processes import shared_mappings
-from ztune.trace.recorders.recorder import Harvest, Rows, Start
+from ztune.trace.recorders.recorder import Harvest, Start
 from ztune.trace.recorders.strace_parser import CALLS, Parser, Row, RunningSystem
 from ztune.trace.schema import Flag, Op
+from ztune.trace.spool import Part, Rows, Spool
 from ztune.trace.writer import EVENT_DTYPE
 
 OLDEST = (5, 6)  # --absolute-timestamps, --syscall-times
@@ -59,8 +60,8 @@ class StraceSession:
         self._begun = time.monotonic_ns()
         self._start = start
         self._rows: list[Row] = []
-        self._path = start.folder / "events.raw"
-        self._out = self._path.open("wb")
+        self._out = Spool(start.folder / "events.raw", EVENT_DTYPE)
+        self._full = 0  # when it was, ns since recording began
         self._error: OSError | None = None
         self._live = RunningSystem()
         self._parser = Parser(start.table, self.started_unix_ns, self._add, self._live, str(Path.cwd()))
@@ -128,6 +129,8 @@ class StraceSession:
         while True:
             self._check()
             ended = self._process.poll() is not None
+            if self._full and not self._start.command:
+                return True
             if ended or (self.child is not None and self.child in self._parser.exits):
                 return True
             left = deadline - time.monotonic()
@@ -157,8 +160,9 @@ class StraceSession:
         if self._start.command:  # strace ends as the command did, unless it was told to end
             exit_status = status if own_end else self._parser.exits.get(self.child or 0)
         return Harvest(
-            rows=self._chunks,
-            duration_ns=duration,
+            parts=[partial(self._put_right, part) for part in self._out.parts()],
+            duration_ns=self._full or duration,
+            full=bool(self._full),
             exit_status=exit_status,
             warnings=self._warnings(),
             detail="strace -f" + (" --seccomp-bpf" if self._start.command else ""),
@@ -269,6 +273,8 @@ class StraceSession:
                 self._parser.line(line.rstrip("\n"))
 
     def _add(self, row: Row) -> None:
+        if self._full:
+            return
         self._rows.append(row)
         if len(self._rows) >= BATCH:
             self._write()
@@ -276,21 +282,26 @@ class StraceSession:
     def _write(self) -> None:
         if self._rows and self._error is None:
             try:
-                self._out.write(np.array(self._rows, EVENT_DTYPE).tobytes())
+                self._out.add(np.array(self._rows, EVENT_DTYPE))
                 self._out.flush()
             except OSError as error:
                 self._error = error
+            if 0 < self._start.max_bytes < self._out.bytes:
+                self._full = time.monotonic_ns() - self._begun
         self._rows = []
 
-    def _chunks(self) -> Iterator[Rows]:
-        if not self._path.stat().st_size:
-            return
-        raw = np.memmap(self._path, EVENT_DTYPE, "r")
-        for begin in range(0, len(raw), 1 << 20):
-            rows = np.array(raw[begin : begin + (1 << 20)])
-            for number, late in self._late.items():
-                wrong = (
-                    (rows["file"] == number) & (rows["op"] == Op.WRITE) & (rows["flags"] & Flag.APPEND > 0)
-                )
-                rows["offset"][wrong] -= late
-            yield rows
+    def _put_right(self, part: Part) -> Rows:
+        """Return the events of ``part``, with appends where they were by the files' true sizes."""
+        rows = part()
+        for number, late in self._late.items():
+            wrong = (rows["file"] == number) & (rows["op"] == Op.WRITE) & (rows["flags"] & Flag.APPEND > 0)
+            rows["offset"][wrong] -= late
+        return rows
+
+    def pause(self) -> None:
+        """Not possible: the processes would go on being stopped at each call."""
+        raise NotImplementedError
+
+    def resume(self) -> None:
+        """Not possible."""
+        raise NotImplementedError

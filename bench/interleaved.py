@@ -1,0 +1,187 @@
+"""What watching costs a server, told on a machine that other work disturbs: many short blocks, one load.
+
+One pgbench runs all the time. In each round every variant is on for a second, in random order; what is
+compared is the server's processor time per transaction, to the nanosecond (`schedstat`), and its transactions
+per second, each against the unwatched second of the same round, which is at most a few seconds away. Rounds
+are kept in a file, so that a measurement may be made in several pieces.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import statistics
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ztune.databases.postgresql.workload_oltp import PostgresOltp
+from ztune.databases.workload import running
+from ztune.onhost.probes import procfs
+
+BASE = "none"
+SETTLE_S = 0.2
+RESAMPLES = 5000
+Watching = Callable[[Any], AbstractContextManager[Any]]
+
+
+def interval(values: list[float], seed: int) -> list[float]:
+    """95 % percentile bootstrap interval of the median."""
+    rng = np.random.default_rng(seed)
+    picks = rng.choice(np.array(values), (RESAMPLES, len(values)))
+    low, high = np.percentile(np.median(picks, axis=1), [2.5, 97.5])
+    return [round(float(low), 4), round(float(high), 4)]
+
+
+def processor_ns(pids: list[int]) -> int:
+    """Processor time of the processes and all their threads and descendants that live, ns."""
+    total = 0
+    for pid in procfs.descendants(pids):
+        for task in Path(f"/proc/{pid}/task").glob("*/schedstat"):
+            try:
+                total += int(task.read_text().split()[0])
+            except (OSError, IndexError):
+                continue
+    return total
+
+
+class Load:
+    """A pgbench that runs until the block ends, and says when each transaction ended."""
+
+    def __init__(self, workload: Any, script: str, clients: int) -> None:
+        self._server = workload.job.server
+        self._folder = tempfile.TemporaryDirectory(dir="/var/tmp", prefix="interleaved-")
+        folder = Path(self._folder.name)
+        folder.chmod(0o777)  # the database's user writes there
+        self._prefix = folder / "transactions"
+        self._arguments = (
+            f"--builtin={script}", "--no-vacuum", "--protocol=prepared", f"--client={clients}", "--time=3600",
+            "--log", f"--log-prefix={self._prefix}",
+        )  # fmt: skip
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def _run(self) -> None:
+        try:
+            self._server.client("pgbench", *self._arguments)
+        except Exception:  # ended by a signal
+            return
+
+    def __enter__(self) -> Load:
+        self._thread.start()
+        deadline = time.monotonic() + 60
+        while not (found := self._logs()) or not found[0].stat().st_size:
+            if time.monotonic() > deadline:
+                raise SystemExit("pgbench did not begin")
+            time.sleep(0.1)
+        return self
+
+    def _logs(self) -> list[Path]:
+        return sorted(self._prefix.parent.glob("transactions*"))
+
+    def __exit__(self, *_: object) -> None:
+        for pid in procfs.descendants([os.getpid()]):
+            try:
+                if Path(f"/proc/{pid}/comm").read_text().strip() == "pgbench":
+                    os.kill(pid, 15)
+            except OSError:
+                continue
+        self._thread.join(30)
+        self._folder.cleanup()
+
+    def ends(self) -> Any:
+        """Return when transactions ended, seconds of the wall clock, in order."""
+        found: list[float] = []
+        for log in self._logs():
+            for line in log.read_text().splitlines():
+                words = line.split()
+                if len(words) >= 6:
+                    found.append(int(words[4]) + int(words[5]) / 1e6)
+        return np.sort(np.array(found))
+
+
+def measure(
+    variants: Mapping[str, Watching],
+    *,
+    script: str,
+    clients: int,
+    scale: int,
+    seconds: float,
+    block_s: float,
+    seed: int,
+) -> list[dict[str, dict[str, float]]]:
+    """Return a round after the other, for ``seconds``: variant → transactions/s, ns per transaction, and the
+    processor time of watching as a share of the server's.
+    """
+    order = random.Random(seed)
+    marks: list[dict[str, tuple[float, float, int, int]]] = []
+    parameters = {"scale": scale, "clients": clients, "max_wal_size": "4G"}
+    with running(PostgresOltp(parameters)) as workload, Load(workload, script, clients) as load:
+        pids = workload.pids()
+        time.sleep(5)  # caches, and the processors' speed
+        begun = time.monotonic()
+        while time.monotonic() - begun < seconds:
+            one = {}
+            for name in order.sample(sorted(variants), len(variants)):
+                with variants[name](workload):
+                    time.sleep(SETTLE_S)
+                    helpers = [p for p in procfs.descendants([os.getpid()]) if _watches(p)]
+                    own, spent, at = processor_ns(helpers), processor_ns(pids), time.time()
+                    time.sleep(block_s)
+                    until = time.time()
+                    spent, own = processor_ns(pids) - spent, processor_ns(helpers) - own
+                one[name] = (at, until, spent, own)
+            marks.append(one)
+        # Transactions are written out with a delay.
+        time.sleep(2)
+        ends = load.ends()
+    rounds = []
+    for one in marks:
+        counted = {}
+        for name, (at, until, spent, own) in one.items():
+            done = int(np.searchsorted(ends, until) - np.searchsorted(ends, at))
+            counted[name] = {
+                "tps": done / (until - at), "ns": spent / max(done, 1), "own": own / max(spent, 1)
+            }  # fmt: skip
+        rounds.append(counted)
+    return rounds
+
+
+def _watches(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().startswith("ztune-")
+    except OSError:
+        return False
+
+
+def kept(path: Path | None, script: str, rounds: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Add ``rounds`` to those of ``script`` in the file, and return all of them."""
+    if path is None:
+        return rounds
+    known: dict[str, list[dict[str, Any]]] = json.loads(path.read_text()) if path.exists() else {}
+    known.setdefault(script, []).extend(rounds)
+    path.write_text(json.dumps(known))
+    return known[script]
+
+
+def described(rounds: list[dict[str, Any]], seed: int) -> dict[str, Any]:
+    """Return by variant medians, and ratios to the unwatched one with 95 % bootstrap intervals."""
+    out: dict[str, Any] = {"rounds": len(rounds)}
+    for name in rounds[0]:
+        mine = [one for one in rounds if one[name]["tps"] > 0 and one[BASE]["tps"] > 0]
+        out[name] = {
+            "tps_median": round(statistics.median(one[name]["tps"] for one in mine), 1),
+            "cpu_us_median": round(statistics.median(one[name]["ns"] for one in mine) / 1e3, 2),
+            "own_share": round(statistics.median(one[name]["own"] for one in mine), 4),
+        }
+        for label, key in (("tps", "tps"), ("cpu", "ns")):
+            ratios = [one[name][key] / one[BASE][key] for one in mine]
+            out[name][f"{label}_relative"] = round(statistics.median(ratios), 4)
+            out[name][f"{label}_relative_95"] = interval(ratios, seed)
+    return out
