@@ -360,6 +360,9 @@ def _rate(study: Study, trace: Trace, options: ScreenOptions) -> Rate:
             )
     if options.sample or options.load == "all" or any(whole.values()):
         return Rate(max(options.sample, 1), region=region)
+    data = sum(max(f.size_start, f.size_end) for f in trace.manifest.files if f.role is not None)
+    if sampling.is_all(trace.manifest.events, data, min(arcs), MIN_ARC):
+        return Rate(1, region=region)
     inputs = prepare(trace)
     return Rate(
         sampling.default_rate(sampling.work(inputs.ops, inputs.files), min(arcs), MIN_ARC), region=region
