@@ -52,7 +52,7 @@ class Recorded:
 
 RECORDINGS = {
     "postgres": Recorded("postgres-oltp", {"size": "3G", "rate": "400", "seconds": "30"}),
-    "rocksdb": Recorded("rocksdb", {"size": "3G", "rate": "1500", "seconds": "30"}),
+    "rocksdb": Recorded("rocksdb", {"size": "400M", "rate": "1500", "seconds": "30"}),
     "mariadb": Recorded("mariadb-oltp", {"size": "2G", "rate": "100", "seconds": "30"}),
     "wiredtiger": Recorded("mongo-restore", {}),
 }
