@@ -607,12 +607,12 @@ class _Screening:
         running: dict[int, threading.Thread] = {}
         begun: dict[int, str] = {}  # running trials → the image that they begin from
 
-        def work(trial: Trial, spec: dict[str, Any]) -> None:
+        def work(trial: Trial, spec: dict[str, Any], image: str) -> None:
             def tell(phase: str, share: float) -> None:
                 self.observer.step(trial, phase, "progress", share, "")
 
             try:
-                ended.put((trial, self.targets.of_trial(trial).run(spec, tell, stop)))
+                ended.put((trial, self.targets.of_trial(trial).run(spec, tell, stop, image)))
             except BaseException as error:  # handed to the main thread, which raises it
                 ended.put((trial, error))
 
@@ -626,7 +626,7 @@ class _Screening:
                     begun[trial.id] = begun_from
                     self.store.start_trial(trial.id, spec)
                     self.observer.trial(trial)
-                    thread = threading.Thread(target=work, args=(trial, spec), daemon=True)
+                    thread = threading.Thread(target=work, args=(trial, spec, begun_from), daemon=True)
                     running[trial.id] = thread
                     thread.start()
                 trial, outcome = _next(ended)
