@@ -2,7 +2,8 @@
 
 The base and the layout to recommend are replayed with several of the samples that a rate has. What these
 differ by says how far one of them is from all, with Student's t, since there are few, and the correction for
-a finite population, since all of them together are the whole. The larger share of the two layouts counts.
+a finite population, since all of them together are the whole. On top comes by how much all of them may be off
+together (``ALIKE``), which no comparison of samples shows. The larger share of the two layouts counts.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ NEXT_TO_NOTHING = 0.001
 """Of the largest figure of its unit: one that is smaller has no share worth saying."""
 ALIKE = {"modelled_s": 0.01, "read": 0.005, "written": 0.02, "allocated": 0.005, "zil_bytes": 0.02}
 """Metric → by which share of it samples may be off together, for each halving of the rate: less is put
-together to one write where a transaction group is smaller. Chosen on bench/sampling.py's PostgreSQL and MariaDB,
-judged on its other recordings (docs/accuracy.md)."""
+together to one write where a transaction group is smaller. Chosen on bench/sampling.py's PostgreSQL at 8K
+(docs/accuracy.md)."""
 
 
 @dataclass(frozen=True)
