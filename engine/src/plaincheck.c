@@ -1,5 +1,5 @@
 /*
- * The parsers and the order of calls alone, built under sanitizers for the tests:
+ * The parsers, the order of calls, what is touched and what stands for what, alone, built under sanitizers for the tests:
  *   plain-check spec FILE | ops FILE | content FILE   exit 0 or, with one sentence on stderr, 2
  *   plain-check order FILE NFILES strict|loose        reads lines: "waits CALL" prints which file it waits for,
  *                                                     "after CALL" which sync, or -1; "waited CALL" how long, ns;

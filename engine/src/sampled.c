@@ -120,7 +120,7 @@ void dsl_pool_dirty_space(dsl_pool_t *dp, int64_t space, dmu_tx_t *tx)
 
 	g->bytes += (double)space;
 	g->counts += (double)counts;
-	if (n < weights_rate())
+	if (weights_rate() > 1.0 && n < weights_rate())
 		g->whole += (double)space * (weights_rate() - n) / (weights_rate() - 1.0);
 	real(dp, counts, tx);
 }
