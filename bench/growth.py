@@ -20,6 +20,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -132,17 +133,18 @@ class Disk:
 
     def look(self, pid: int) -> None:
         """Look once; ``pid``: the command."""
-        now = [psutil.Process(pid)] if psutil.pid_exists(pid) else []
+        now: list[psutil.Process] = []
         with contextlib.suppress(psutil.Error):
-            now += now[0].children(recursive=True) if now else []
+            now = [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]
         self.most = max(self.most, sum(map(_unlinked, now)) + _in_home() - self._before)
 
 
 def _in_home() -> int:
     taken = 0
-    for path in paths.home().rglob("*"):
-        with contextlib.suppress(OSError):
-            taken += path.lstat().st_blocks * 512
+    for folder, _, names in os.walk(paths.home()):  # which takes no notice of folders that are gone meanwhile
+        for name in names:
+            with contextlib.suppress(OSError):
+                taken += Path(folder, name).lstat().st_blocks * 512
     return taken
 
 
