@@ -2,14 +2,17 @@
 
     python bench/growth.py                     1G, 10G, 100G, 1T and 20T, eight layouts each
     python bench/growth.py 1T --budget 32      the target: 32 layouts in 15 minutes, 8 GiB and 10 GiB
-    python bench/growth.py 1T --calls 2000     with another number of calls a second
+    python bench/growth.py 1T --calls 2000 --seconds 50    another number of calls a second, of seconds
+    python bench/growth.py my.trace --within 4G -- --study two.toml    a recording of your own; what
+                                               follows -- is for `ztune screen`
 
 Each database is made up, since nobody here has a terabyte: files of 1 GiB with 8 KiB pages, of which a
 fifth, scattered, gets four fifths of the reads and writes; scans of 128 KiB; sorts in temporary files; a log
 that is written and synced. 60 seconds of it, from a fixed seed, as if recorded. `ztune screen` then runs
-on it as a user's would, and this looks at it ten times a second: the processors' time of all that it starts,
-their memory (what files hold left out), and the disk that the engines' unlinked files take. What is there
-already in `growth.json` of ZTUNE_HOME is not done again.
+on it as a user's would, in a control group of its own (memory_group.py): the kernel says what memory all that
+it starts took at most. Disk is looked at ten times a second: what the engines' unlinked files take, and what
+is new in ZTUNE_HOME. A row is kept in `growth.json` of ZTUNE_HOME; what was cut, by Ctrl-C or `--most`, is
+kept with the layouts that were done by then, and done again the next time.
 """
 
 from __future__ import annotations
@@ -18,17 +21,17 @@ import argparse
 import contextlib
 import json
 import os
-import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import psutil
+from memory_group import NoGroupError, run
 
 from ztune import paths
+from ztune.store.db import Store
 from ztune.trace.compressibility import RECORDSIZES
 from ztune.trace.schema import Op
 from ztune.trace.writer import EVENT_DTYPE, TraceWriter
@@ -43,17 +46,16 @@ THREADS = 64
 HOT, OF_HOT = 0.2, 0.8  # of the pages; of the calls on them
 MIX = {"read": 0.62, "write": 0.2, "scan": 0.06, "temp": 0.02, "log": 0.07, "sync": 0.03}
 RATIOS = {4096: 1.5, 8192: 1.8, 16384: 2.0, 32768: 2.1, 65536: 2.15, 131072: 2.2, 1 << 20: 2.2}
-LOOK_S = 0.1
 
 
-def made(size: int, calls: int, path: Path) -> Path:
+def made(size: int, calls: int, seconds: int, path: Path) -> Path:
     """Write the recording of a database of ``size`` bytes, ``calls`` a second; return ``path``."""
     files = max(1, size // GIB)
     temp, logs = files, files + 1
     rng = np.random.default_rng(1)
     with TraceWriter(path) as writer:
         log_end, scan_at = 0, rng.integers(0, files * GIB // SCAN, 8)
-        for second in range(SECONDS):
+        for second in range(seconds):
             kind = rng.choice(len(MIX), calls, p=list(MIX.values()))
             rows = np.zeros(calls, EVENT_DTYPE)
             rows["t"] = second * 10**9 + np.sort(rng.integers(0, 10**9, calls))
@@ -93,7 +95,7 @@ def made(size: int, calls: int, path: Path) -> Path:
         entries += [_file(temp, "/db/temp/0", "temp", 256 << 20)]
         entries += [_file(logs + i, f"/db/wal/{i:024X}", "wal", LOG_FILE) for i in range(64)]
         writer.finish(
-            duration_ns=SECONDS * 10**9,
+            duration_ns=seconds * 10**9,
             recorder={"name": "synthetic", "detail": "bench/growth.py"},
             files=entries,
             page_size={"data": PAGE},
@@ -122,30 +124,28 @@ def _pages(rng: np.random.Generator, n: int, pages: int) -> npt.NDArray[np.int64
     return found
 
 
-def took(command: list[str]) -> dict[str, float]:
-    """Run ``command``; return wall and processor seconds, and the most bytes of memory and disk at a time."""
-    began, memory, disk = time.monotonic(), 0, 0
-    before = os.times()
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-    while process.poll() is None:
-        now = [psutil.Process(process.pid)]
+class Disk:
+    """The most room that a command and all that it starts take: their unlinked files, and what is new in
+    ZTUNE_HOME."""
+
+    def __init__(self) -> None:
+        self._before, self.most = _in_home(), 0
+
+    def look(self, pid: int) -> None:
+        """Look once; ``pid``: the command."""
+        now: list[psutil.Process] = []
         with contextlib.suppress(psutil.Error):
-            now += now[0].children(recursive=True)
-        memory = max(memory, sum(map(_memory, now)))
-        disk = max(disk, sum(map(_unlinked, now)))
-        time.sleep(LOOK_S)
-    after = os.times()
-    if process.returncode != 0:
-        raise SystemExit(f"{' '.join(command)} ended with exit code {process.returncode}")
-    cpu = after.children_user + after.children_system - before.children_user - before.children_system
-    return {"wall_s": time.monotonic() - began, "cpu_s": cpu, "memory": memory, "disk": disk}
+            now = [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]
+        self.most = max(self.most, sum(map(_unlinked, now)) + _in_home() - self._before)
 
 
-def _memory(process: psutil.Process) -> int:
-    with contextlib.suppress(psutil.Error):
-        found = process.memory_info()
-        return int(found.rss - found.shared)
-    return 0
+def _in_home() -> int:
+    taken = 0
+    for folder, _, names in os.walk(paths.home()):  # which takes no notice of folders that are gone meanwhile
+        for name in names:
+            with contextlib.suppress(OSError):
+                taken += Path(folder, name).lstat().st_blocks * 512
+    return taken
 
 
 def _unlinked(process: psutil.Process) -> int:
@@ -160,38 +160,70 @@ def _unlinked(process: psutil.Process) -> int:
     return taken
 
 
+def _row(name: str, found: dict[str, Any]) -> str:
+    cut = "" if found["code"] == 0 else ", cut" if found["code"] is None else f", exit code {found['code']}"
+    wall = f"{found['wall_s']:.0f}{cut}"
+    memory, kept, disk = (format_size(int(found[key])) for key in ("peak", "kept", "disk"))
+    sample, done = f"1/{found['sample']}" if found["sample"] else "–", found["done"]
+    return f"| {name} | {sample} | {done} | {wall} | {found['cpu_s']:.0f} | {memory} | {kept} | {disk} |"
+
+
 def main() -> int:
     """Measure what was asked for, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("sizes", nargs="*", default=SIZES)
     parser.add_argument("--calls", type=int, default=CALLS)
+    parser.add_argument("--seconds", type=int, default=SECONDS)
     parser.add_argument("--budget", type=int, default=8)
     parser.add_argument("--arc", default="16G")
     parser.add_argument("--sample", default=None)
-    asked = parser.parse_args()
+    parser.add_argument("--within", default=None, help="a limit of memory for all of it, such as 4G")
+    parser.add_argument("--most", type=float, default=None, help="cut it after so many seconds")
+    own = sys.argv[1:]
+    at = own.index("--") if "--" in own else len(own)
+    asked, more = parser.parse_args(own[:at]), own[at + 1 :]
     kept = paths.home() / "growth.json"
     known: dict[str, Any] = json.loads(kept.read_text()) if kept.is_file() else {}
+    wrong = False
     for text in asked.sizes:
-        key = f"{text} {asked.calls}/s {asked.budget} layouts ARC {asked.arc} {asked.sample or ''}".strip()
-        if key in known:
-            continue
-        path = paths.traces() / f"growth-{text}-{asked.calls}.trace"
+        path = Path(text)
         if not path.exists():
-            made(parse_size(text), asked.calls, path)
+            path = paths.traces() / f"growth-{text}-{asked.calls}-{asked.seconds}.trace"
+            name = f"{text}, {asked.calls * asked.seconds:,} calls"
+        else:
+            name = path.stem
+        name += f", {asked.budget} layouts, ARC {asked.arc}"
+        name += "".join(f", {label}" for label in (asked.sample, asked.within, *more) if label)
+        if name in known and known[name].get("code") == 0:
+            continue
+        if not path.exists():
+            made(parse_size(text), asked.calls, asked.seconds, path)
         command = [
             sys.executable, "-m", "ztune.cli.main", "screen", str(path), "--profile", "nvme",
             "--arc", asked.arc, "--budget", str(asked.budget), "--no-elsewhere",
-            *(["--sample", asked.sample] if asked.sample else []),
+            *(["--sample", asked.sample] if asked.sample else []), *more,
         ]  # fmt: skip
-        known[key] = took(command)
+        disk, limit = Disk(), parse_size(asked.within) if asked.within else None
+        try:
+            took = run(command, limit=limit, most_s=asked.most, look=disk.look)
+        except NoGroupError as error:
+            print(error, file=sys.stderr)
+            return 3
+        with Store.open() as store:
+            last = store.run()
+            trials = store.trials(last.id) if Path(last.trace_path) == path.resolve() else []
+        done = {"done": sum(t.ok for t in trials), "sample": last.options.get("sample")}
+        known[name] = {**vars(took), "disk": disk.most, **done}
         kept.write_text(json.dumps(known, indent=1))
-    print("| database | wall s | processor s | memory | disk |\n|---|---|---|---|---|")
-    for key, found in known.items():
-        print(
-            f"| {key} | {found['wall_s']:.0f} | {found['cpu_s']:.0f} | {format_size(int(found['memory']))} "
-            f"| {format_size(int(found['disk']))} |"
-        )
-    return 0
+        wrong |= took.code != 0 or took.killed > 0
+        if took.code is None:
+            break
+    print("| database | sample | replays | wall s | processor s | memory | of it no file's | disk |")
+    print("|---|---|---|---|---|---|---|---|")
+    for name, found in known.items():
+        if "code" in found:  # those of before were looked at ten times a second
+            print(_row(name, found))
+    return int(wrong)
 
 
 if __name__ == "__main__":

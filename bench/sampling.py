@@ -26,7 +26,7 @@ from typing import Any
 from ztune import paths
 from ztune.analysis.metrics import number_at
 from ztune.analysis.predicted import spearman
-from ztune.analysis.sampled import half_width
+from ztune.analysis.sampled import alike, half_width
 from ztune.cli._recording import record_workload
 from ztune.databases import registry
 from ztune.places import engine as engines
@@ -66,6 +66,11 @@ FIGURES = {
     "space": ("space", "allocated"),
     "modelled time": ("model", "modelled_s"),
 }
+METRICS = {
+    "bytes read": "read", "bytes written": "written", "ZIL bytes": "zil_bytes", "space": "allocated",
+    "modelled time": "modelled_s",
+}  # fmt: skip
+"""The figures of which a screening gives an interval."""
 FEW = {"reads": 100, "writes": 100, "ZIL writes": 100, "modelled time": 0.1}
 FEW_BYTES = 4 << 20  # less is no figure that a layout is chosen by
 Results = dict[str, dict[str, Any]]
@@ -118,7 +123,8 @@ def errors(known: Results, names: list[str], rate: int, figure: str) -> tuple[li
         shares += [abs(value / all_[figure] - 1) for value in found]
         if len(found) > 1:
             several += 1
-            covered += abs(found[0] - all_[figure]) <= half_width(found, rate)
+            known_alike = alike(METRICS.get(figure, ""), rate)
+            covered += abs(found[0] - all_[figure]) <= half_width(found, rate, known_alike)
     return shares, covered, several
 
 

@@ -127,17 +127,18 @@ static part_t count_part(const zio_t *z, const disk_t *d, bool write, uint64_t b
 	const zbookmark_phys_t *b = &z->io_bookmark;
 	int ds = account_dataset(d->pool, b->zb_objset);
 	part_t p = {.cause = cause_of(z, d, ds), .dataset = ds};
-	double n = (double)bytes, each;
+	double n = (double)bytes, log = 1.0;
+	weight_t each = {1.0, 1.0};
 
 	/* What is cached is nearly all data: that it was sampled is not known of each. */
 	if (d->class == VC_CACHE)
-		each = weights_rate();
+		each = (weight_t){weights_rate(), weights_rate()};
 	else if (p.cause == CAUSE_ZIL)
-		each = write ? weights_log(d->pool, b->zb_objset, bytes) : 1.0;
-	else
-		each = ds >= 0 ? weights_of(d->pool, b->zb_objset, b->zb_object, b->zb_level) : 1.0;
-	p.stands.bytes = n * each;
-	p.stands.ios = p.cause == CAUSE_ZIL ? 1.0 + (p.stands.bytes - n) / LOG_BLOCK : each;
+		log = write ? weights_log(d->pool, b->zb_objset, bytes) : 1.0;
+	else if (ds >= 0)
+		each = weights_of(d->pool, b->zb_objset, b->zb_object, b->zb_level, write ? z->io_txg : 0);
+	p.stands.bytes = n * each.bytes * log;
+	p.stands.ios = p.cause == CAUSE_ZIL ? 1.0 + (p.stands.bytes - n) / LOG_BLOCK : each.blocks;
 	count_io(&totals.cause[p.cause], write, p.stands.bytes, 0);
 	if (ds >= 0) {
 		totals.dataset_own[ds] += n;

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "chance.h"
 #include "clockwork.h"
 #include "store.h"
 
@@ -45,11 +46,7 @@ static struct {
 /* SplitMix64 (Steele, Lea, Flood, OOPSLA 2014): a few lines, so that the trial program can draw the same numbers. */
 static uint64_t draw(uint64_t below)
 {
-	uint64_t z = A.random += 0x9e3779b97f4a7c15ULL;
-
-	z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ULL;
-	z = (z ^ (z >> 27)) * 0x94d049bb133111ebULL;
-	return (z ^ (z >> 31)) % below;
+	return chance_next(&A.random) % below;
 }
 
 static int too_full(int pool)

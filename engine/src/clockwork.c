@@ -6,6 +6,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "chance.h"
+#include "own.h"
 #include "vtime.h"
 
 #include "zfs.h"
@@ -62,25 +64,20 @@ typedef struct {
 	bool exact; /* this thread knows the ARC's size exactly */
 } local_t;
 
-_Static_assert(sizeof(local_t) <= VTIME_LOCAL, "what is a thread's own fits");
-
 static local_t *local(void)
 {
-	return vtime_local();
+	static own_t own;
+
+	return own_value(&own, sizeof(local_t));
 }
 
 static uint64_t next_random(stream_t *s, uint64_t salt)
 {
-	uint64_t x;
-
 	if (!s->seeded) {
 		s->state = random_seed + salt + vtime_thread_number() * 0xd1342543de82ef95ULL;
 		s->seeded = true;
 	}
-	x = s->state += 0x9e3779b97f4a7c15ULL;
-	x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ULL;
-	x = (x ^ (x >> 27)) * 0x94d049bb133111ebULL;
-	return x ^ (x >> 31);
+	return chance_next(&s->state);
 }
 
 static int fill_random(uint8_t *ptr, size_t len)

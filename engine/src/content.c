@@ -7,13 +7,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* The finaliser of splitmix64 (Steele, Lea, Flood, OOPSLA 2014). */
+#include "chance.h"
+
 static uint64_t mix(uint64_t x)
 {
-	x += 0x9e3779b97f4a7c15ULL;
-	x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ULL;
-	x = (x ^ (x >> 27)) * 0x94d049bb133111ebULL;
-	return x ^ (x >> 31);
+	return chance_next(&x);
 }
 
 int content_open(const char *path, content_t *c, err_t *err)

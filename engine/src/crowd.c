@@ -3,6 +3,8 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "chance.h"
+
 #ifndef MIN /* headers of OpenZFS's may be in the way of the C library's */
 #define MIN(a, b) ((a) < (b) ? (a) : (b))
 #define MAX(a, b) ((a) > (b) ? (a) : (b))
@@ -62,14 +64,10 @@ crowd_t *crowd_new(device_t *device, uint64_t number, double spread)
 	return c;
 }
 
-/* Splitmix64, in [0, 1). */
+/* In [0, 1). */
 static double chance(crowd_t *c)
 {
-	uint64_t x = c->random += 0x9e3779b97f4a7c15ULL;
-
-	x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ULL;
-	x = (x ^ (x >> 27)) * 0x94d049bb133111ebULL;
-	return (double)((x ^ (x >> 31)) >> 11) / 9007199254740992.0;
+	return (double)(chance_next(&c->random) >> 11) / 9007199254740992.0;
 }
 
 static bool before(const train_t *a, const train_t *b)

@@ -1,10 +1,14 @@
 /*
- * The parsers and the order of calls alone, built under sanitizers for the tests:
+ * The parsers, the order of calls, what is touched and what stands for what, alone, built under sanitizers for the tests:
  *   plain-check spec FILE | ops FILE | content FILE   exit 0 or, with one sentence on stderr, 2
  *   plain-check order FILE NFILES strict|loose        reads lines: "waits CALL" prints which file it waits for,
  *                                                     "after CALL" which sync, or -1; "waited CALL" how long, ns;
  *                                                     "done CALL" prints nothing
  *   plain-check store DIR memory|file                 an image of a disk made there begins another one
+ *   plain-check touched FILE RECORDSIZE RECORDS       prints the records of file 0 that the operations touch
+ *   plain-check weights RATE                          reads lines: "set OBJECT WHOLE SAMPLED WRITTEN" and "log OBJECT"
+ *                                                     print nothing, "of …", "bytes …" and "dirtied OBJECT LEVEL TXG"
+ *                                                     and "logged BYTES BLOCK" a weight
  */
 #include <inttypes.h>
 #include <fcntl.h>
@@ -17,6 +21,8 @@
 #include "order.h"
 #include "spec.h"
 #include "store.h"
+#include "touched.h"
+#include "weights.h"
 
 #define PAGE 4096U
 
@@ -135,6 +141,57 @@ static int run_store(const char *dir, bool files)
 	return 0;
 }
 
+static int run_touched(const char *path, const char *recordsize, const char *records)
+{
+	touched_t t = {.recordsize = strtoul(recordsize, NULL, 10), .records = strtoul(records, NULL, 10)};
+	uint64_t n = 0;
+	ops_t o;
+	err_t e;
+
+	if (ops_read(path, &o, &e) != 0)
+		return bad(&e);
+	touched_find(&o, &t, 1);
+	for (uint64_t i = 0; i < t.records; i++)
+		if (touched_has(&t, i)) {
+			(void)printf("%" PRIu64 "\n", i);
+			n++;
+		}
+	if (n != t.count || touched_has(&t, t.records))
+		return EXIT_FAILED;
+	touched_free(&t);
+	ops_free(&o);
+	return 0;
+}
+
+static int run_weights(const char *rate)
+{
+	char line[128];
+	uint64_t object, a, b;
+	int64_t level;
+	int written;
+
+	weights_begin(strtod(rate, NULL));
+	while (fgets(line, sizeof(line), stdin) != NULL) {
+		if (sscanf(line, "set %" SCNu64 " %" SCNu64 " %" SCNu64 " %d", &object, &a, &b, &written) == 4)
+			weights_set(0, 1, object, &(weights_file_t){a, b, 4096, written != 0});
+		else if (sscanf(line, "log %" SCNu64, &object) == 1)
+			weights_set_log(0, 1, object);
+		else if (sscanf(line, "of %" SCNu64 " %" SCNd64 " %" SCNu64, &object, &level, &a) == 3)
+			(void)printf("%.6f\n", weights_of(0, 1, object, level, a).blocks);
+		else if (sscanf(line, "bytes %" SCNu64 " %" SCNd64 " %" SCNu64, &object, &level, &a) == 3)
+			(void)printf("%.6f\n", weights_of(0, 1, object, level, a).bytes);
+		else if (sscanf(line, "dirtied %" SCNu64 " %" SCNd64 " %" SCNu64, &object, &level, &a) == 3)
+			(void)printf("%.6f\n", weights_dirtied(0, 1, object, level, a));
+		else if (sscanf(line, "logged %" SCNu64 " %" SCNu64, &a, &b) == 2) {
+			weights_logged(0, 1, a);
+			(void)printf("%.6f\n", weights_log(0, 1, b));
+		} else {
+			return EXIT_FAILED;
+		}
+	}
+	return 0;
+}
+
 int main(int argc, char **argv)
 {
 	err_t e;
@@ -156,6 +213,10 @@ int main(int argc, char **argv)
 		content_close(&c);
 	} else if (argc == 5 && strcmp(argv[1], "order") == 0) {
 		return run_order(argv[2], argv[3], (strcmp(argv[4], "strict") == 0 ? ORDER_STRICT : 0) | ORDER_WAITED);
+	} else if (argc == 5 && strcmp(argv[1], "touched") == 0) {
+		return run_touched(argv[2], argv[3], argv[4]);
+	} else if (argc == 3 && strcmp(argv[1], "weights") == 0) {
+		return run_weights(argv[2]);
 	} else if (argc == 4 && strcmp(argv[1], "store") == 0) {
 		return run_store(argv[2], strcmp(argv[3], "file") == 0);
 	} else {

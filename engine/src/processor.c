@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "account.h"
+#include "own.h"
 #include "put.h"
 
 #include "zfs.h"
@@ -39,32 +40,18 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static row_t rows[ROWS]; /* under lock; calls == 0: free */
 static uint64_t left_out;
 
-/* What is a thread's own.  By a key, since the engine's threads are not the kernel's. */
+/* What is a thread's own. */
 typedef struct {
 	owner_t owner;
 	bool file; /* and it is a block of a file's data that the thread has in hand */
 	int depth; /* within a call that is counted, or one that is not to be */
 } mine_t;
 
-static pthread_key_t key;
-static pthread_once_t once = PTHREAD_ONCE_INIT;
-
-static void make_key(void)
-{
-	if (pthread_key_create(&key, free) != 0)
-		abort();
-}
-
 static mine_t *mine(void)
 {
-	mine_t *m;
+	static own_t own;
 
-	(void)pthread_once(&once, make_key);
-	if ((m = pthread_getspecific(key)) != NULL)
-		return m;
-	if ((m = calloc(1, sizeof(*m))) == NULL || pthread_setspecific(key, m) != 0)
-		abort();
-	return m;
+	return own_value(&own, sizeof(mine_t));
 }
 
 #define REAL(fn, name) \

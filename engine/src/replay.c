@@ -40,10 +40,10 @@ typedef struct {
 	uint64_t start_size;
 	const content_t *content;
 	uint8_t *shadow;
-	bool is_read;      /* by the trace */
-	double stands_for; /* of a sampled file: how many of its calls each of them does */
-	uint64_t whole;    /* bytes of the file of which this is the sample, or its own */
-	touched_t touched; /* where not all is loaded */
+	bool is_read, is_written; /* by the trace */
+	double stands_for;        /* of a sampled file: how many of its calls each of them does */
+	uint64_t whole;           /* bytes of the file of which this is the sample, or its own */
+	touched_t touched;        /* where not all is loaded */
 	/* Bytes on disk that this file stands for, and its own, when the measure began. */
 	double space, missing; /* missing: of space, what was not loaded */
 	double logical, compressed;
@@ -405,7 +405,12 @@ static int load_all_touched(void)
 static void stand_for(rfile_t *f)
 {
 	uint64_t rs = R.spec->datasets[f->dataset].recordsize;
-	double level[WEIGHT_LEVELS];
+	const weights_file_t file = {
+		.whole = (f->whole + rs - 1) / rs,
+		.sampled = (MAX(f->start_size, rs) + rs - 1) / rs,
+		.sector = 1ULL << R.spec->pools[f->pool].ashift,
+		.written = f->is_written,
+	};
 
 	if (R.spec->rate <= 1 || f->f == NULL)
 		return;
@@ -414,8 +419,7 @@ static void stand_for(rfile_t *f)
 			weights_set_log(f->pool, fl_volume_objset(R.vols[f->dataset]), fl_object(f->f));
 		return;
 	}
-	weights_levels((f->whole + rs - 1) / rs, (MAX(f->start_size, rs) + rs - 1) / rs, level);
-	weights_set(f->pool, fl_volume_objset(R.vols[f->dataset]), fl_object(f->f), level);
+	weights_set(f->pool, fl_volume_objset(R.vols[f->dataset]), fl_object(f->f), &file);
 }
 
 static void logged(fl_file_t *file, uint64_t bytes)
@@ -426,7 +430,7 @@ static void logged(fl_file_t *file, uint64_t bytes)
 		if (R.vols[i] != fl_volume_of(file))
 			continue;
 		objset = fl_volume_objset(R.vols[i]);
-		if (weights_of(R.spec->datasets[i].pool, objset, fl_object(file), 0) > 1.0)
+		if (weights_of(R.spec->datasets[i].pool, objset, fl_object(file), 0, 0).blocks > 1.0)
 			weights_logged(R.spec->datasets[i].pool, objset, bytes);
 	}
 }
@@ -600,6 +604,8 @@ static int open_files(void)
 	sampled_pools_are_new();
 	if (pool_open_volumes(R.spec, R.vols, R.err) != 0)
 		return EXIT_FAILED;
+	for (size_t i = 0; i < R.spec->ndatasets; i++)
+		sampled_volume(R.vols[i], R.spec->datasets[i].pool);
 	for (size_t i = 0; i < R.nfiles; i++) {
 		if (!R.files[i].known || R.files[i].start_size == 0)
 			continue;
@@ -754,7 +760,6 @@ static int write_range(rfile_t *f, uint64_t off, uint64_t len, bytes_t bytes, in
 	if (data == NULL && (own = malloc(MIN(len, PIECE) + 1)) == NULL)
 		abort();
 	memvdev_writing(&target);
-	sampled_writes_count(f->stands_for);
 	for (uint64_t done = 0; done < len && error == 0; done += n) {
 		n = MIN(len - done, PIECE);
 		if (data == NULL) {
@@ -766,7 +771,6 @@ static int write_range(rfile_t *f, uint64_t off, uint64_t len, bytes_t bytes, in
 		shadow_write(f, off + done, n, data != NULL ? data : own);
 		error = fl_write(f->f, off + done, data != NULL ? data : own, n, flags, commit);
 	}
-	sampled_writes_count(1.0);
 	memvdev_written(&target);
 	free(own);
 	return error != 0 ? failed(error, "Writing", f) : 0;
@@ -1379,6 +1383,8 @@ static int prepare(void)
 
 		if ((o->op == OP_READ || o->op == OP_WARM) && o->file >= 0 && (size_t)o->file < R.nfiles)
 			R.files[o->file].is_read = true;
+		if ((o->op == OP_WRITE || o->op == OP_COPY) && o->file >= 0 && (size_t)o->file < R.nfiles)
+			R.files[o->file].is_written = true;
 	}
 	return 0;
 }

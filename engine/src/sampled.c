@@ -2,7 +2,9 @@
 
 #include <dlfcn.h>
 
+#include "chance.h"
 #include "filelayer_impl.h"
+#include "own.h"
 #include "weights.h"
 
 #include "zfs.h"
@@ -21,36 +23,71 @@ static const char mark[8] = {'z', 't', 'u', 'n', 'e', ' ', 'n', 'o'};
 
 /* --- dirty data --- */
 
-static pthread_key_t key;
-static pthread_once_t once = PTHREAD_ONCE_INIT;
+/* What the calling thread makes dirty. */
+typedef struct {
+	const dmu_buf_impl_t *db; /* NULL: not known */
+	int above;                /* how many levels above that block it is by now */
+	double pointers;          /* of records that are not there: share of such a record; 0: it has others in hand */
+} mine_t;
 
-static void make_key(void)
+static mine_t *mine(void)
 {
-	if (pthread_key_create(&key, free) != 0)
-		abort();
+	static own_t own;
+
+	return own_value(&own, sizeof(mine_t));
 }
 
-static double *times(void)
-{
-	double *t;
-
-	(void)pthread_once(&once, make_key);
-	if ((t = pthread_getspecific(key)) != NULL)
-		return t;
-	if ((t = calloc(1, sizeof(*t))) == NULL || pthread_setspecific(key, t) != 0)
-		abort();
-	*t = 1.0;
-	return t;
-}
-
-void sampled_writes_count(double n)
-{
-	*times() = n;
-}
-
-/* Of each open transaction group: what was made dirty, what it counts, and what of it stands for itself. */
 #define POOLS 16
+static const spa_t *spas[POOLS]; /* by the number in the layout */
 
+void sampled_volume(const fl_volume_t *vol, int pool)
+{
+	if (pool < POOLS)
+		spas[pool] = dmu_objset_spa(vol->os);
+}
+
+static int pool_of(const spa_t *spa)
+{
+	int i = 0;
+
+	while (i < POOLS && spas[i] != spa)
+		i++;
+	return i;
+}
+
+/* A block becomes dirty, then the one above it, and so on up to one that is already: that is told of each, in this order. */
+dbuf_dirty_record_t *dbuf_dirty(dmu_buf_impl_t *db, dmu_tx_t *tx)
+{
+	typedef dbuf_dirty_record_t *dirty_fn(dmu_buf_impl_t *, dmu_tx_t *);
+	REAL(dirty_fn, "dbuf_dirty");
+	mine_t *m = mine();
+	const mine_t outer = *m;
+	dbuf_dirty_record_t *dr;
+
+	m->db = db;
+	m->above = 0;
+	dr = real(db, tx);
+	m->db = outer.db;
+	m->above = outer.above;
+	return dr;
+}
+
+/* How many bytes each that becomes dirty stands for. */
+static double stands_for(dsl_pool_t *dp, uint64_t txg)
+{
+	mine_t *m = mine();
+
+	if (m->pointers > 0)
+		return m->pointers;
+	if (m->db == NULL || weights_rate() <= 1.0)
+		return 1.0;
+	return weights_dirtied(pool_of(dp->dp_spa), dmu_objset_id(m->db->db_objset), m->db->db.db_object,
+	    m->db->db_level + m->above++, txg);
+}
+
+/*
+ * Of each open transaction group: what was made dirty, what it counts, and what of it would not be smaller in a sample.
+ */
 static struct group {
 	dsl_pool_t *dp;
 	uint64_t txg;
@@ -77,14 +114,14 @@ void dsl_pool_dirty_space(dsl_pool_t *dp, int64_t space, dmu_tx_t *tx)
 {
 	typedef void dirty_fn(dsl_pool_t *, int64_t, dmu_tx_t *);
 	REAL(dirty_fn, "dsl_pool_dirty_space");
-	double n = *times();
+	double n = stands_for(dp, tx->tx_txg);
 	int64_t counts = n == 1.0 ? space : (int64_t)((double)space * n);
 	struct group *g = group_of(dp, tx->tx_txg);
 
 	g->bytes += (double)space;
 	g->counts += (double)counts;
-	if (n == 1.0)
-		g->whole += (double)space;
+	if (weights_rate() > 1.0 && n < weights_rate())
+		g->whole += (double)space * (weights_rate() - n) / (weights_rate() - 1.0);
 	real(dp, counts, tx);
 }
 
@@ -203,7 +240,6 @@ int sampled_fill(fl_file_t *f, uint64_t first, uint64_t n)
 	uint8_t own[OWN_BYTES];
 	uint64_t state = f->object * 0xd1342543de82ef95ULL + first;
 	dmu_tx_t *tx = dmu_tx_create(f->vol->os);
-	double before = *times();
 	int error;
 
 	memcpy(own, mark, sizeof(mark));
@@ -211,20 +247,17 @@ int sampled_fill(fl_file_t *f, uint64_t first, uint64_t n)
 	if ((error = fl_begin(tx)) != 0)
 		return error;
 	/* A pointer is all that is written. */
-	sampled_writes_count((double)sizeof(blkptr_t) / f->block);
+	mine()->pointers = (double)sizeof(blkptr_t) / f->block;
 	for (uint64_t i = first; i < first + n; i++) {
 		for (size_t k = sizeof(mark); k < sizeof(own); k += sizeof(state)) {
-			uint64_t x = state += 0x9e3779b97f4a7c15ULL;
+			uint64_t x = chance_next(&state);
 
-			x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ULL;
-			x = (x ^ (x >> 27)) * 0x94d049bb133111ebULL;
-			x ^= x >> 31;
 			memcpy(own + k, &x, MIN(sizeof(x), sizeof(own) - k));
 		}
 		dmu_write_embedded(f->vol->os, f->object, i * f->block, own, BP_EMBEDDED_TYPE_DATA, ZIO_COMPRESS_LZ4,
 		    (int)f->block, sizeof(own), ZFS_HOST_BYTEORDER, tx);
 	}
-	sampled_writes_count(before);
+	mine()->pointers = 0;
 	dmu_tx_commit(tx);
 	return 0;
 }

@@ -9,11 +9,10 @@
 
 #include "filelayer.h"
 
-/* What the calling thread writes from now on counts so many times as dirty data. */
-void sampled_writes_count(double times);
-
 /* The pools were closed and opened again: nothing of them is dirty. */
 void sampled_pools_are_new(void);
+/* Which of the layout's pools a volume is on. */
+void sampled_volume(const fl_volume_t *vol, int pool);
 
 /*
  * Sets the ARC's limit: this, and what would be a smaller part of a larger ARC: so many bytes that are there whatever was

@@ -43,7 +43,6 @@ struct vthread {
 	size_t place;  /* in the heap, from 1; 0 = not there */
 	vqueue_t joiners;
 	const void *key[KEYS];
-	uint8_t local[VTIME_LOCAL] __attribute__((aligned(16)));
 };
 
 static vthread_t first_thread = {.begun = true};
@@ -262,11 +261,6 @@ void vtime_work(int64_t ns)
 uint64_t vtime_thread_number(void)
 {
 	return self->number;
-}
-
-void *vtime_local(void)
-{
-	return self->local;
 }
 
 /* --- threads --- */

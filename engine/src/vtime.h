@@ -41,10 +41,6 @@ void vtime_start(void (*func)(void *), void *arg);
 /* Threads count in the order in which they are made, the first is 0. */
 uint64_t vtime_thread_number(void);
 
-/* Memory of the calling thread, zeros at first. */
-#define VTIME_LOCAL 64
-void *vtime_local(void);
-
 /* Called every few switches between threads; it must not sleep. */
 void vtime_watch(void (*look)(void));
 

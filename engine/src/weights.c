@@ -5,13 +5,18 @@
 #include <string.h>
 
 #define FANOUT 1024.0 /* block pointers of 128 bytes in an indirect block of 128 KiB, as OpenZFS has them by default */
-#define LOGS 64
+#define LEVELS 8
+/* Of a block pointer, what no compression makes smaller: most of a checksum, and of an address. */
+#define POINTER 40.0
+#define DATASETS 64
+#define GROUPS 4 /* transaction groups that are under way, as OpenZFS has them */
 
 typedef struct {
 	uint64_t objset, object; /* object 0: free */
 	int pool;
 	bool log;
-	double level[WEIGHT_LEVELS];
+	double level[LEVELS];  /* blocks of the whole for each of the sample's */
+	double larger[LEVELS]; /* how many times as large one of these is */
 } entry_t;
 
 static double rate = 1.0;
@@ -21,9 +26,14 @@ static size_t room, used; /* room: a power of two */
 static struct {
 	int pool;
 	uint64_t objset;
-	double pending; /* bytes of sampled files that are on their way to the log */
-} logs[LOGS];
-static size_t nlogs;
+	double pending;        /* bytes of sampled files that are on their way to the log */
+	double blocks[LEVELS]; /* of sampled files that are written */
+	struct {
+		uint64_t txg;
+		double dirty[LEVELS]; /* … of these */
+	} group[GROUPS];
+} datasets[DATASETS];
+static size_t ndatasets;
 
 void weights_begin(double of)
 {
@@ -60,37 +70,123 @@ static void grow(void)
 	room = n;
 }
 
-void weights_set(int pool, uint64_t objset, uint64_t object, const double level[WEIGHT_LEVELS])
+static size_t dataset_of(int pool, uint64_t objset)
 {
-	entry_t *e;
+	for (size_t i = 0; i < ndatasets; i++)
+		if (datasets[i].pool == pool && datasets[i].objset == objset)
+			return i;
+	if (ndatasets == DATASETS)
+		return DATASETS;
+	datasets[ndatasets].pool = pool;
+	datasets[ndatasets].objset = objset;
+	return ndatasets++;
+}
+
+/* Returns whether it was not there. */
+static bool make(int pool, uint64_t objset, uint64_t object, entry_t **e)
+{
+	bool is_new;
 
 	if (2 * used >= room)
 		grow();
-	e = find(table, room, pool, objset, object);
-	used += e->object == 0;
-	e->log = false;
-	e->pool = pool;
-	e->objset = objset;
-	e->object = object;
-	memcpy(e->level, level, sizeof(e->level));
+	*e = find(table, room, pool, objset, object);
+	is_new = (*e)->object == 0;
+	used += is_new;
+	**e = (entry_t){.pool = pool, .objset = objset, .object = object};
+	return is_new;
 }
 
-double weights_of(int pool, uint64_t objset, uint64_t object, int64_t level)
+/* Bytes on disk of a block of pointers to so many. */
+static double pointers(double n, double sector)
+{
+	return ceil(fmin(n, FANOUT) * POINTER / sector) * sector;
+}
+
+void weights_set(int pool, uint64_t objset, uint64_t object, const weights_file_t *file)
+{
+	double all = (double)(file->whole > 0 ? file->whole : 1);
+	double part = (double)(file->sampled > 0 ? file->sampled : 1), reach = 1.0;
+	size_t d = dataset_of(pool, objset);
+	entry_t *e;
+	bool is_new = make(pool, objset, object, &e);
+
+	for (int k = 0; k < LEVELS; k++, reach *= FANOUT) {
+		/* As dense in blocks of this level as the whole file is. */
+		double each = rate * (ceil(all / reach) / all) / (ceil(part / reach) / part);
+
+		e->level[k] = each < 1.0 ? 1.0 : each > rate ? rate : each;
+		e->larger[k] = k == 0 ? 1.0
+				      : pointers(ceil(all / reach * FANOUT) / ceil(all / reach), (double)file->sector) /
+			pointers(ceil(part / reach * FANOUT) / ceil(part / reach), (double)file->sector);
+		if (is_new && file->written && d < DATASETS)
+			datasets[d].blocks[k] += ceil(part / reach);
+	}
+}
+
+static const entry_t *known(int pool, uint64_t objset, uint64_t object, int64_t level)
 {
 	const entry_t *e;
 
 	if (used == 0 || object == 0 || level < 0)
-		return 1.0;
+		return NULL;
 	e = find(table, room, pool, objset, object);
-	return e->object == 0 ? 1.0 : e->level[level < WEIGHT_LEVELS ? level : WEIGHT_LEVELS - 1];
+	return e->object == 0 ? NULL : e;
+}
+
+/*
+ * Of blocks of the whole, the share that is dirty where in the sample this share is.  A block of the whole has times as
+ * many records below it, each as likely to be dirty.
+ */
+static double share_of_whole(double share, double times)
+{
+	return 1.0 - pow(1.0 - (share < 1.0 ? share : 1.0), times);
+}
+
+weight_t weights_of(int pool, uint64_t objset, uint64_t object, int64_t level, uint64_t txg)
+{
+	const entry_t *e = known(pool, objset, object, level);
+	size_t d, l = (size_t)(level < LEVELS ? level : LEVELS - 1);
+	double share = 0, blocks;
+
+	if (e == NULL)
+		return (weight_t){1.0, 1.0};
+	blocks = e->level[l];
+	if (txg > 0 && !e->log && blocks < rate && (d = dataset_of(pool, objset)) < DATASETS &&
+	    datasets[d].group[txg % GROUPS].txg == txg && datasets[d].blocks[l] > 0)
+		share = datasets[d].group[txg % GROUPS].dirty[l] / datasets[d].blocks[l];
+	if (share > 0 && share < 1)
+		blocks *= share_of_whole(share, rate / blocks) / share;
+	return (weight_t){blocks, blocks * e->larger[l]};
+}
+
+double weights_dirtied(int pool, uint64_t objset, uint64_t object, int64_t level, uint64_t txg)
+{
+	const entry_t *e = known(pool, objset, object, level);
+	size_t d, l = (size_t)(level < LEVELS ? level : LEVELS - 1);
+	double before, each;
+
+	if (e == NULL)
+		return 1.0;
+	if (e->log || e->level[l] >= rate || (d = dataset_of(pool, objset)) == DATASETS || datasets[d].blocks[l] <= 0)
+		return e->level[l];
+	if (datasets[d].group[txg % GROUPS].txg != txg) {
+		memset(&datasets[d].group[txg % GROUPS], 0, sizeof(datasets[d].group[0]));
+		datasets[d].group[txg % GROUPS].txg = txg;
+	}
+	each = 1.0 / datasets[d].blocks[l];
+	before = datasets[d].group[txg % GROUPS].dirty[l]++ * each;
+	return e->level[l] / each *
+	    (share_of_whole(before + each, rate / e->level[l]) - share_of_whole(before, rate / e->level[l]));
 }
 
 void weights_set_log(int pool, uint64_t objset, uint64_t object)
 {
-	static const double once[WEIGHT_LEVELS] = {1, 1, 1, 1, 1, 1, 1, 1};
+	entry_t *e;
 
-	weights_set(pool, objset, object, once);
-	find(table, room, pool, objset, object)->log = true;
+	(void)make(pool, objset, object, &e);
+	for (int k = 0; k < LEVELS; k++)
+		e->level[k] = e->larger[k] = 1.0;
+	e->log = true;
 }
 
 bool weights_is_log(int pool, uint64_t objset, uint64_t object)
@@ -98,46 +194,22 @@ bool weights_is_log(int pool, uint64_t objset, uint64_t object)
 	return used > 0 && object != 0 && find(table, room, pool, objset, object)->log;
 }
 
-void weights_levels(uint64_t whole, uint64_t sampled, double level[WEIGHT_LEVELS])
-{
-	double all = (double)(whole > 0 ? whole : 1), part = (double)(sampled > 0 ? sampled : 1), reach = 1.0;
-
-	for (int k = 0; k < WEIGHT_LEVELS; k++, reach *= FANOUT) {
-		/* As dense in blocks of this level as the whole file is. */
-		double each = rate * (ceil(all / reach) / all) / (ceil(part / reach) / part);
-
-		level[k] = each < 1.0 ? 1.0 : each > rate ? rate : each;
-	}
-}
-
-static size_t log_of(int pool, uint64_t objset)
-{
-	for (size_t i = 0; i < nlogs; i++)
-		if (logs[i].pool == pool && logs[i].objset == objset)
-			return i;
-	if (nlogs == LOGS)
-		return LOGS;
-	logs[nlogs].pool = pool;
-	logs[nlogs].objset = objset;
-	return nlogs++;
-}
-
 void weights_logged(int pool, uint64_t objset, uint64_t bytes)
 {
-	size_t i = log_of(pool, objset);
+	size_t i = dataset_of(pool, objset);
 
-	if (i < LOGS)
-		logs[i].pending += (double)bytes;
+	if (i < DATASETS)
+		datasets[i].pending += (double)bytes;
 }
 
 double weights_log(int pool, uint64_t objset, uint64_t bytes)
 {
-	size_t i = rate > 1.0 ? log_of(pool, objset) : LOGS;
+	size_t i = rate > 1.0 ? dataset_of(pool, objset) : DATASETS;
 	double mine;
 
-	if (i == LOGS || bytes == 0)
+	if (i == DATASETS || bytes == 0)
 		return 1.0;
-	mine = logs[i].pending < (double)bytes ? logs[i].pending : (double)bytes;
-	logs[i].pending -= mine;
+	mine = datasets[i].pending < (double)bytes ? datasets[i].pending : (double)bytes;
+	datasets[i].pending -= mine;
 	return 1.0 + (rate - 1.0) * mine / (double)bytes;
 }

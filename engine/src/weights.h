@@ -1,7 +1,9 @@
 /*
  * What the I/O of a sampled file stands for.  Of a block of data: as many as the sampling's rate.  Of an indirect block:
- * as many as the whole file has of that level for each that the sample has.  What is written to the intent log of a
- * sampled file stands for as many bytes as its data does.  Everything else stands for itself.  Knows nothing of OpenZFS.
+ * as many as the whole file has of that level for each that the sample has, and where these are fewer than the rate, more
+ * when few of them are written in a transaction group: above one in the whole there are that many more records, so that
+ * it is written in more groups, and it is larger.  What is written to the intent log of a sampled file stands for as many bytes as its data
+ * does.  Everything else stands for itself.  Knows nothing of OpenZFS.
  */
 #ifndef ZTUNE_WEIGHTS_H
 #define ZTUNE_WEIGHTS_H
@@ -9,22 +11,30 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define WEIGHT_LEVELS 8
-
 /* One byte in so many was sampled; 1: all. */
 void weights_begin(double rate);
 double weights_rate(void);
 
-/* Of an object's blocks, by their level: how many each stands for. */
-void weights_set(int pool, uint64_t objset, uint64_t object, const double level[WEIGHT_LEVELS]);
-double weights_of(int pool, uint64_t objset, uint64_t object, int64_t level);
+/* A sampled file.  written: by the trace; of what is not, no block tells how likely it is that one is. */
+typedef struct {
+	uint64_t whole, sampled; /* records */
+	uint64_t sector;         /* bytes, of its pool */
+	bool written;
+} weights_file_t;
+void weights_set(int pool, uint64_t objset, uint64_t object, const weights_file_t *file);
+
+/* For how many blocks one stands, and for how many times its bytes. */
+typedef struct {
+	double blocks, bytes;
+} weight_t;
+/* Of a block of this level, which is written in a transaction group, or of no group (0). */
+weight_t weights_of(int pool, uint64_t objset, uint64_t object, int64_t level, uint64_t txg);
+/* A block is the first time dirty in a transaction group: how many more there are then of the whole. */
+double weights_dirtied(int pool, uint64_t objset, uint64_t object, int64_t level, uint64_t txg);
 
 /* It is a file that nothing reads, and stands for itself: a log. */
 void weights_set_log(int pool, uint64_t objset, uint64_t object);
 bool weights_is_log(int pool, uint64_t objset, uint64_t object);
-
-/* How many each stands for, in a file of so many records of which some were sampled. */
-void weights_levels(uint64_t whole, uint64_t sampled, double level[WEIGHT_LEVELS]);
 
 /* A sampled file's data goes to the log of its dataset with what is written to that next. */
 void weights_logged(int pool, uint64_t objset, uint64_t bytes);

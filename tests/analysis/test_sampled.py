@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from ztune.analysis.sampled import half_width
+from ztune.analysis.sampled import ALIKE, SHOWN, alike, half_width
 
 
 def test_one_sample_says_nothing_of_how_far_off_it_is() -> None:
@@ -14,6 +14,15 @@ def test_one_sample_says_nothing_of_how_far_off_it_is() -> None:
 
 def test_all_samples_are_the_whole() -> None:
     assert half_width([1.0, 2.0, 4.0], 1) == 0.0
+
+
+def test_what_is_off_in_each_sample_alike_is_in_the_interval() -> None:
+    values = [102.0, 102.1, 101.9, 102.0]  # of 100
+    assert half_width(values, 4) < 2.0
+    assert half_width(values, 4, alike("modelled_s", 4)) >= 2.0
+    assert alike("modelled_s", 1) == 0.0
+    assert alike("modelled_s", 16) == 2 * alike("modelled_s", 4)
+    assert set(ALIKE) == set(SHOWN)
 
 
 @pytest.mark.parametrize("of", [8, 32])

@@ -106,3 +106,25 @@ def test_a_disk_does_what_a_sampled_request_stands_for(tmp_path: Path, half: Pat
     s = {**s, "sample": 8, "files": [{**s["files"][0], "sampled": True, "whole": 8 * 16 * MIB}]}
     part = replay(tmp_path, s, ops)["measure"]["model"]
     assert part["busy_s_max"] == pytest.approx(8 * whole["busy_s_max"], rel=0.25)
+
+
+def test_blocks_above_are_written_as_often_as_in_the_whole(tmp_path: Path, half: Path) -> None:
+    """Of many small files few are written in a group: in the sample an eighth of the calls comes to fewer of
+    them, and there is a block of pointers for each file both ways."""
+    rate, files, pages, rng = 8, 96, 256, random.Random(5)
+    whole, part = Ops(step=100_000_000), Ops(step=100_000_000)
+    for i in range(600):
+        file, page = rng.randrange(files), rng.randrange(pages)
+        whole.add(WRITE, file, offset=page * 4096, size=4096)
+        if i % rate == 0:
+            part.add(WRITE, file, offset=page // rate * 4096, size=4096)
+        else:
+            part.t += part.step
+    part.files = whole.files = files
+    s = spec(half, size=[pages * 4096] * files, properties={"recordsize": "4K"})
+    full = replay(tmp_path, s, whole)["measure"]
+    sampled = [{**f, "size": f["size"] // rate, "sampled": True, "whole": f["size"]} for f in s["files"]]
+    one = replay(tmp_path, {**s, "sample": rate, "files": sampled}, part)["measure"]
+    assert one["by_cause"]["data"]["write_bytes"] == pytest.approx(full["by_cause"]["data"]["write_bytes"])
+    metadata = full["by_cause"]["metadata"]["write_bytes"]
+    assert one["by_cause"]["metadata"]["write_bytes"] == pytest.approx(metadata, rel=0.2)

@@ -1,14 +1,26 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from ztune.errors import InputError
+from ztune.trace import ops as trace_ops
 from ztune.trace import sampling
 from ztune.trace.ops import HEADER, MAGIC, OPS_VERSION, RECORD, OpsFile, read_ops
-from ztune.trace.sampling import REGION, Rate, Work, check_rate, default_rate, parse_rate, sample, work
+from ztune.trace.sampling import (
+    REGION,
+    Rate,
+    Work,
+    check_rate,
+    default_rate,
+    is_all,
+    parse_rate,
+    sample,
+    work,
+)
 from ztune.trace.schema import Op
 
 DATA, WAL, SMALL = 0, 1, 2
@@ -156,6 +168,42 @@ def test_work_is_what_would_be_sampled(tmp_path: Path) -> None:
     assert found.data == FILES[DATA].size
     assert REGION <= found.touched <= found.data
     assert found.regions == REGIONS + 1
+
+
+def test_all_is_plain_without_the_operations() -> None:
+    floor = 64 << 20
+    assert is_all(sampling.EVENTS, sampling.LOADED, 1 << 40, floor)
+    assert not is_all(sampling.EVENTS + 1, 1 << 20, 1 << 30, floor)
+    assert not is_all(1000, sampling.LOADED + 1, 1 << 30, floor)
+    # No part of such an ARC is large enough.
+    assert is_all(10**9, 1 << 50, 2 * floor - 1, floor)
+    assert default_rate(Work(10**9, 1 << 50, 1 << 50, 1 << 30), 2 * floor - 1, floor) == 1
+
+
+def test_operations_are_read_part_by_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(3)
+    rows = [(Op.READ, DATA, int(at) * 8192, 8192) for at in rng.integers(0, REGIONS * 128, 500)]
+    rows += [
+        row for i in range(40) for row in ((Op.WRITE, SMALL, i * 8192, 8192), (Op.FDATASYNC, SMALL, -1, -1))
+    ]
+    # The small one has grown: it is whole as a log alone.
+    whole, files = ops(tmp_path / "ops.bin", *rows), (*FILES[:2], replace(FILES[2], size_end=16 << 20))
+    records = {DATA: 128 << 10, SMALL: 8192}
+
+    def found() -> tuple[object, ...]:
+        return (
+            sample(whole, files, Rate(4, 1), tmp_path / "part.bin"),
+            (tmp_path / "part.bin").read_bytes(),
+            work(whole, files),
+            sampling.touched_bytes(whole, files, records),
+        )
+
+    at_once = found()
+    assert not at_once[0][SMALL].sampled  # type: ignore[index]
+    monkeypatch.setattr(trace_ops, "_CHUNK", 7)
+    assert found() == at_once
+    monkeypatch.setattr(sampling, "_DISTINCT", 8)
+    assert sampling.touched_bytes(whole, files, records) >= at_once[3]  # type: ignore[operator]
 
 
 def test_touched_bytes_are_of_whole_records(tmp_path: Path) -> None:

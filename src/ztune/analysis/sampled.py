@@ -2,7 +2,8 @@
 
 The base and the layout to recommend are replayed with several of the samples that a rate has. What these
 differ by says how far one of them is from all, with Student's t, since there are few, and the correction for
-a finite population, since all of them together are the whole. The larger share of the two layouts counts.
+a finite population, since all of them together are the whole. On top comes by how much all of them may be off
+together (``ALIKE``), which no comparison of samples shows. The larger share of the two layouts counts.
 """
 
 from __future__ import annotations
@@ -22,6 +23,10 @@ LEVEL = 0.95
 SHOWN = ("modelled_s", "read", "written", "allocated", "zil_bytes")
 NEXT_TO_NOTHING = 0.001
 """Of the largest figure of its unit: one that is smaller has no share worth saying."""
+ALIKE = {"modelled_s": 0.01, "read": 0.005, "written": 0.02, "allocated": 0.005, "zil_bytes": 0.02}
+"""Metric → by which share of it samples may be off together, for each halving of the rate: less is put
+together to one write where a transaction group is smaller. Chosen on bench/sampling.py's PostgreSQL at 8K
+(docs/accuracy.md)."""
 
 
 @dataclass(frozen=True)
@@ -45,14 +50,19 @@ class SampleError:
         }
 
 
-def half_width(values: Sequence[float], of: int) -> float:
+def half_width(values: Sequence[float], of: int, alike: float = 0.0) -> float:
     """Return by how much the first of ``values``, each of another of ``of`` samples, may be off at 95 %;
-    NaN for fewer than two."""
+    NaN for fewer than two. ``alike``: by which share all samples may be off together."""
     if len(values) < 2:
         return math.nan
     t = student((1 + LEVEL) / 2, len(values) - 1)
     # Of all samples: what is not in the first is what makes it wrong.
-    return t * stdev(values) * math.sqrt(1 - 1 / of)
+    return t * stdev(values) * math.sqrt(1 - 1 / of) + alike * abs(fmean(values))
+
+
+def alike(key: str, of: int) -> float:
+    """Return by which share of the metric ``key`` the samples of 1/``of`` may be off together."""
+    return ALIKE.get(key, 0.0) * math.log2(of)
 
 
 def error(run: Run, trials: Sequence[Trial]) -> SampleError | None:
@@ -84,7 +94,7 @@ def _share(metric: Metric, trials: Sequence[Trial], of: int) -> float | None:
         moved += number_at(trials[0].result or {}, "measure", "physical", "read_bytes") or 0.0
         if mean < NEXT_TO_NOTHING * moved:
             return None
-    return half_width(values, of) / mean
+    return half_width(values, of, alike(metric.key, of)) / mean
 
 
 def sentence(run: Run, trials: Sequence[Trial]) -> str:

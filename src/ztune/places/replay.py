@@ -287,8 +287,11 @@ class Replay:
         """Return an upper bound of what the trace adds to the files, bytes."""
         return sum(max(0, file.size_end - file.size) for file in self.inputs.files)
 
-    def run(self, spec: dict[str, Any], progress: Progress | None, stop: threading.Event) -> Outcome:
-        """Run the engine on ``spec``. Its crash, refusal or timeout becomes the outcome's error.
+    def run(
+        self, spec: dict[str, Any], progress: Progress | None, stop: threading.Event, image: str = ""
+    ) -> Outcome:
+        """Run the engine on ``spec``. Its crash, refusal or timeout becomes the outcome's error. ``image``:
+        its ``load_key``, where that is known.
 
         Raises MissingError where the engine finds that it does not match the library: no layout would work.
         """
@@ -303,10 +306,10 @@ class Replay:
 
             try:
                 with loaded.image(
-                    self.load_key(spec), self.contents_bytes(first) + filler_bytes(first), load, stop
-                ) as image:
-                    arguments = ["--image", f"/proc/self/fd/{image}"]
-                    text = self._engine("replay", spec, arguments, folder, progress, stop, image)
+                    image or self.load_key(spec), self.contents_bytes(first) + filler_bytes(first), load, stop
+                ) as fd:
+                    arguments = ["--image", f"/proc/self/fd/{fd}"]
+                    text = self._engine("replay", spec, arguments, folder, progress, stop, fd)
                 result = json.loads(text)
                 if not isinstance(result, dict) or not isinstance(result.get("measure"), dict):
                     raise ValueError

@@ -362,6 +362,9 @@ def _rate(study: Study, trace: Trace, options: ScreenOptions) -> Rate:
             )
     if options.sample or options.load == "all" or any(whole.values()):
         return Rate(max(options.sample, 1), region=region)
+    data = sum(max(f.size_start, f.size_end) for f in trace.manifest.files if f.role is not None)
+    if sampling.is_all(trace.manifest.events, data, min(arcs), MIN_ARC):
+        return Rate(1, region=region)
     inputs = prepare(trace)
     return Rate(
         sampling.default_rate(sampling.work(inputs.ops, inputs.files), min(arcs), MIN_ARC), region=region
@@ -645,12 +648,12 @@ class _Screening:
         running: dict[int, threading.Thread] = {}
         begun: dict[int, str] = {}  # running trials → the image that they begin from
 
-        def work(trial: Trial, spec: dict[str, Any]) -> None:
+        def work(trial: Trial, spec: dict[str, Any], image: str) -> None:
             def tell(phase: str, share: float) -> None:
                 self.observer.step(trial, phase, "progress", share, "")
 
             try:
-                ended.put((trial, self.targets.of_trial(trial).run(spec, tell, stop)))
+                ended.put((trial, self.targets.of_trial(trial).run(spec, tell, stop, image)))
             except BaseException as error:  # handed to the main thread, which raises it
                 ended.put((trial, error))
 
@@ -664,7 +667,7 @@ class _Screening:
                     begun[trial.id] = begun_from
                     self.store.start_trial(trial.id, spec)
                     self.observer.trial(trial)
-                    thread = threading.Thread(target=work, args=(trial, spec), daemon=True)
+                    thread = threading.Thread(target=work, args=(trial, spec, begun_from), daemon=True)
                     running[trial.id] = thread
                     thread.start()
                 trial, outcome = _next(ended)

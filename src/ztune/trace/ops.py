@@ -8,7 +8,7 @@ docs/trace-format.md has the table.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -58,7 +58,7 @@ RECORD = np.dtype(
 )
 assert HEADER.itemsize == 32
 assert RECORD.itemsize == 56
-_CHUNK = 1 << 20  # records written at a time
+_CHUNK = 1 << 20  # records at a time
 _LARGEST_PAGE = 64 << 10  # of a database, bytes: InnoDB's
 
 
@@ -206,9 +206,10 @@ def join_ops(first: Path | None, second: Path, target: Path, start_ns: int, end_
             out.write(both[order[start : start + _CHUNK]].tobytes())
 
 
-def read_ops(path: Path) -> tuple[npt.NDArray[np.void], npt.NDArray[np.void]]:
-    """Return header (one element) and records of an ops file; raises InputError if it is not one."""
-    data = path.read_bytes()
+def read_header(path: Path) -> npt.NDArray[np.void]:
+    """Return the header (one element) of an ops file; raises InputError if it is not one, or was cut."""
+    with path.open("rb") as file:
+        data = file.read(HEADER.itemsize)
     if len(data) < HEADER.itemsize:
         raise InputError(f"{path} is not an ops file: it is shorter than a header")
     header: npt.NDArray[np.void] = np.frombuffer(data, HEADER, 1)
@@ -218,9 +219,24 @@ def read_ops(path: Path) -> tuple[npt.NDArray[np.void], npt.NDArray[np.void]]:
         or header["record_size"][0] != RECORD.itemsize
     ):
         raise InputError(f"{path} is not an ops file of version {OPS_VERSION}")
-    if len(data) != HEADER.itemsize + int(header["nops"][0]) * RECORD.itemsize:
+    if path.stat().st_size != HEADER.itemsize + int(header["nops"][0]) * RECORD.itemsize:
         raise InputError(f"{path} is truncated")
-    return header, np.frombuffer(data, RECORD, offset=HEADER.itemsize)
+    return header
+
+
+def ops_parts(path: Path) -> Iterator[npt.NDArray[np.void]]:
+    """Give the records of an ops file, a million at a time; the caller may change them. Raises InputError."""
+    read_header(path)
+    with path.open("rb") as file:
+        file.seek(HEADER.itemsize)
+        while len(part := np.fromfile(file, RECORD, _CHUNK)):
+            yield part
+
+
+def read_ops(path: Path) -> tuple[npt.NDArray[np.void], npt.NDArray[np.void]]:
+    """Return header and all records of an ops file; raises InputError if it is not one."""
+    header = read_header(path)
+    return header, np.fromfile(path, RECORD, offset=HEADER.itemsize)
 
 
 def _replayed(columns: Columns, new_id: npt.NDArray[np.int32]) -> npt.NDArray[np.bool_]:

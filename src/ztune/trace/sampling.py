@@ -16,10 +16,10 @@ get most of the work.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -28,7 +28,7 @@ from ztune.errors import InputError
 from ztune.files import writing
 from ztune.onhost.words import ROLES
 from ztune.trace import regions as recording
-from ztune.trace.ops import HEADER, OpsFile, read_ops
+from ztune.trace.ops import RECORD, OpsFile, ops_parts, read_header
 from ztune.trace.schema import Flag, Op
 from ztune.units import format_size
 
@@ -36,7 +36,6 @@ VERSION = 2  # part of the file names of samples
 REGION = recording.REGION
 """Bytes of a region at least; it is as large as the largest record of a study."""
 WHOLE_BYTES = recording.WHOLE_BYTES
-_CHUNK = 1 << 20  # operations at a time
 _SYNCS = (Op.FSYNC, Op.FDATASYNC, Op.MSYNC)
 _MOVED = recording.MOVED
 _LOG_WRITES = recording.LOG_WRITES
@@ -72,87 +71,112 @@ def sample(ops: Path, files: Sequence[OpsFile], rate: Rate, target: Path) -> tup
 
     Raises InputError where a role with reads or writes has none left, and if the disk is full.
     """
-    _, records = read_ops(ops)
-    ends = _ends(records, files)
-    kept = whole(records, files, ends)
-    maps = _maps(records, files, ends, kept, rate)
+    regions = _Regions(files, able(ops, files), rate.region)
+    regions.take(_used(ops, regions), rate)
     before, after = np.zeros(len(files), np.int64), np.zeros(len(files), np.int64)
-    header = np.zeros(1, HEADER)
-    header[0] = read_ops(ops)[0][0]
+    header = read_header(ops).copy()
     total = 0
     with writing(target) as out:
         out.write(header.tobytes())
-        for start in range(0, len(records), _CHUNK):
-            part = records[start : start + _CHUNK].copy()
-            moved = np.isin(part["op"], _MOVED) & (part["file"] >= 0)
-            before += np.bincount(part["file"][moved], minlength=len(files))
-            keep = np.ones(len(part), bool)
-            for number in np.unique(part["file"]).tolist():
-                if number in maps:
-                    rows = np.flatnonzero(part["file"] == number)
-                    keep[rows] = _mapped(part, rows, maps[number])
-            part = part[keep]
-            moved = np.isin(part["op"], _MOVED) & (part["file"] >= 0)
-            after += np.bincount(part["file"][moved], minlength=len(files))
+        for part in ops_parts(ops):
+            before += np.bincount(part["file"][regions.moved(part)], minlength=len(files))
+            part = part[_mapped(part, regions)]
+            after += np.bincount(part["file"][regions.moved(part)], minlength=len(files))
             out.write(part.tobytes())
             total += len(part)
-        _check_roles([f for f in files if f.id in maps], before, after, rate)
+        _check_roles([f for f in files if f.id in regions.files], before, after, rate)
         header["nops"] = total
         out.seek(0)
         out.write(header.tobytes())
-    return tuple(_sampled(file, maps.get(file.id)) for file in files)
+    return tuple(_sampled(file, regions) if file.id in regions.files else file for file in files)
 
 
-def _sampled(file: OpsFile, regions: RegionMap | None) -> OpsFile:
-    if regions is None:
-        return file
-    size, end = regions.size(file.size), regions.size(file.size_end)
+def _sampled(file: OpsFile, regions: _Regions) -> OpsFile:
+    sizes = np.maximum([file.size, file.size_end], 0)
+    size, end = regions.places(np.full(2, file.id), sizes).tolist()
     return replace(file, size=size, size_end=end, sampled=True, whole=max(file.size, file.size_end))
 
 
-def _maps(
-    records: Ops, files: Sequence[OpsFile], ends: Sequence[int], kept: set[int], rate: Rate
-) -> dict[int, RegionMap]:
-    """Return what of each file that is not whole is taken, by its number."""
-    maps: dict[int, RegionMap] = {}
-    for role in sorted({f.role for f in files}):
-        mine = [f for f in files if f.role == role and f.id not in kept]
-        counts = [max(ends[f.id], f.size, f.size_end) // rate.region + 1 for f in mine]
-        if not mine:
-            continue
-        first = np.concatenate([[0], np.cumsum(counts)])
-        start = np.full(len(files) + 1, -1, np.int64)
-        start[[f.id for f in mine]] = first[:-1]
-        rows = records[np.isin(records["op"], _MOVED) & (start[records["file"]] >= 0)]
-        region = start[rows["file"]] + np.maximum(rows["offset"], 0) // rate.region
-        used = np.bincount(region, minlength=int(first[-1]))
-        chance = _hash(np.arange(first[-1], dtype=np.uint64), ROLES.index(role))
-        taken = _taken_of(_recorded(mine, counts), used, chance, rate)
-        for file, begin, end in zip(mine, first[:-1].tolist(), first[1:].tolist(), strict=True):
-            maps[file.id] = RegionMap(taken[begin:end], rate.region)
-    return maps
+def _used(ops: Path, regions: _Regions) -> npt.NDArray[np.int32]:
+    """Return how often each region is used."""
+    used = np.zeros(regions.count, np.int32)
+    for part in ops_parts(ops):
+        rows = part[regions.moved(part)]
+        found, times = np.unique(regions.of(rows["file"], rows["offset"]), return_counts=True)
+        used[found] += times.astype(np.int32)
+    return used
 
 
-def _recorded(files: Sequence[OpsFile], counts: Sequence[int]) -> tuple[npt.NDArray[np.bool_], int]:
-    """Return which regions of ``files``, so many of each, were recorded, and that it is one in how many."""
-    parts = [
-        recording.taken(file.ino, np.arange(count, dtype=np.uint64), max(file.recorded, 1))
-        for file, count in zip(files, counts, strict=True)
-    ]
-    return np.concatenate(parts), max(files[0].recorded, 1)
+class _Regions:
+    """The regions of the files that a sample may have in part, numbered on from file to file, by role.
+
+    ``files``: number of a file → its regions, the first and the one behind the last; ``roles``: likewise.
+    """
+
+    def __init__(self, files: Sequence[OpsFile], ends: Mapping[int, int], region: int) -> None:
+        """``ends``: number of a file → bytes that it has at most."""
+        self.region, self.count = region, 0
+        self.files: dict[int, tuple[int, int]] = {}
+        self.roles: dict[str, tuple[int, int]] = {}
+        self._first = np.full(len(files) + 1, -1, np.int64)  # the last is of operations without a file
+        for role in sorted({f.role for f in files if f.id in ends}):
+            begin = self.count
+            for f in files:
+                if f.role == role and f.id in ends:
+                    self._first[f.id] = self.count
+                    self.files[f.id] = self.count, self.count + ends[f.id] // region + 1
+                    self.count = self.files[f.id][1]
+            self.roles[role] = begin, self.count
+        self._there, self._recorded = np.ones(self.count, bool), 1
+        for f in files:
+            if f.id in self.files and f.recorded:
+                begin, end = self.files[f.id]
+                number = np.arange(end - begin, dtype=np.uint64)
+                self._there[begin:end] = recording.taken(f.ino, number, f.recorded)
+                self._recorded = f.recorded
+        self._taken = np.zeros(self.count, bool)
+        self._rank = np.zeros(self.count, np.int32)  # taken ones before it
+
+    def take(self, used: npt.NDArray[np.int32], rate: Rate) -> None:
+        """Decide which of the regions that were recorded are in the sample; ``used``: how often each is."""
+        rate = replace(rate, of=rate.of // self._recorded)
+        for role, (begin, end) in self.roles.items():
+            chance = _hash(np.arange(end - begin, dtype=np.uint64), ROLES.index(role))
+            there = self._there[begin:end]
+            self._taken[begin:end][there] = _taken(used[begin:end][there], chance[there], rate)
+        np.cumsum(self._taken, out=self._rank)
+        self._rank -= self._taken
+
+    def there(self, role: str) -> int:
+        """Return how many of a role were recorded."""
+        begin, end = self.roles[role]
+        return int(self._there[begin:end].sum())
+
+    def has(self, number: Ints) -> npt.NDArray[np.bool_]:
+        """Return which of the files with these numbers, or -1, are among them."""
+        found: npt.NDArray[np.bool_] = self._first[number] >= 0
+        return found
+
+    def moved(self, part: Ops) -> npt.NDArray[np.bool_]:
+        """Return which operations move bytes of these files."""
+        found: npt.NDArray[np.bool_] = np.isin(part["op"], _MOVED) & self.has(part["file"])
+        return found
+
+    def of(self, number: Ints, offset: Ints) -> Ints:
+        """Return in which region what is at ``offset`` of a file is."""
+        found: Ints = self._first[number] + np.maximum(offset, 0) // self.region
+        return found
+
+    def places(self, number: Ints, offset: Ints) -> Ints:
+        """Return where what is at ``offset`` of a file is in the sample, in which the regions of the file lie
+        side by side; of what is not in it, where it would follow."""
+        at = self.of(number, offset)
+        within = np.where(self._taken[at], offset % self.region, 0)
+        before: Ints = (self._rank[at] - self._rank[self._first[number]]).astype(np.int64)
+        return before * self.region + within
 
 
-def _taken_of(
-    recorded: tuple[npt.NDArray[np.bool_], int], used: Ints, chance: npt.NDArray[np.uint64], rate: Rate
-) -> npt.NDArray[np.bool_]:
-    """Return which of the ``recorded`` regions are taken."""
-    there, of = recorded
-    found = np.zeros(len(used), bool)
-    found[there] = _taken(used[there], chance[there], replace(rate, of=rate.of // of))
-    return found
-
-
-def _taken(used: Ints, chance: npt.NDArray[np.uint64], rate: Rate) -> npt.NDArray[np.bool_]:
+def _taken(used: npt.NDArray[np.int32], chance: npt.NDArray[np.uint64], rate: Rate) -> npt.NDArray[np.bool_]:
     """Return which regions are taken; ``used``: how often each is."""
     order = np.lexsort((chance, -used))
     group = np.empty(len(used), np.int64)
@@ -165,26 +189,6 @@ def _taken(used: Ints, chance: npt.NDArray[np.uint64], rate: Rate) -> npt.NDArra
     return taken
 
 
-class RegionMap:
-    """Where the regions of a file that are in a sample lie in the file of the sample."""
-
-    def __init__(self, taken: npt.NDArray[np.bool_], region: int) -> None:
-        """``taken``: of each region of ``region`` bytes whether it is in the sample."""
-        self.region, self.taken = region, np.append(taken, False)
-        self._rank = np.cumsum(self.taken) - self.taken
-
-    def places(self, offsets: Ints) -> Ints:
-        """Return where what is at ``offsets`` is in the sample; of what is not, where it would follow."""
-        at = np.minimum(offsets // self.region, len(self.taken) - 1)
-        within = np.where(self.taken[at], offsets - at * self.region, 0)
-        found: Ints = self._rank[at] * self.region + within
-        return found
-
-    def size(self, size: int) -> int:
-        """Return how long a file of ``size`` bytes is in the sample."""
-        return int(self.places(np.array([max(size, 0)], np.int64))[0])
-
-
 def _hash(number: npt.NDArray[np.uint64], seed: int) -> npt.NDArray[np.uint64]:
     """Return hashes of numbers: the finaliser of splitmix64 (Steele, Lea, Flood, OOPSLA 2014)."""
     with np.errstate(over="ignore"):
@@ -195,63 +199,75 @@ def _hash(number: npt.NDArray[np.uint64], seed: int) -> npt.NDArray[np.uint64]:
     return found
 
 
-def _mapped(part: Ops, rows: Ints, regions: RegionMap) -> npt.NDArray[np.bool_]:
-    """Put the operations in ``rows`` to where they are in the sample; return which are in it."""
-    op, offset, size = part["op"][rows], part["offset"][rows], part["size"][rows]
+def _mapped(part: Ops, regions: _Regions) -> npt.NDArray[np.bool_]:
+    """Put the operations of ``part`` to where they are in the sample; return which are in it."""
+    keep = np.ones(len(part), bool)
+    rows = np.flatnonzero(regions.has(part["file"]))
+    one = part[rows]
+    number, op, offset, size = one["file"], one["op"], one["offset"], one["size"]
     ranged = (np.isin(op, _MOVED) | (op == Op.FALLOCATE)) & (offset >= 0) & (size > 0)
-    start = regions.places(np.where(ranged, offset, 0))
-    end = regions.places(np.where(ranged, offset + size, 0))
+    start = regions.places(number, np.where(ranged, offset, 0))
+    end = regions.places(number, np.where(ranged, offset + size, 0))
     part["offset"][rows] = np.where(ranged, start, offset)
     cut = op == Op.TRUNCATE
-    length = np.where(cut, regions.places(np.where(cut, np.maximum(size, 0), 0)), size)
+    length = np.where(cut, regions.places(number, np.where(cut, np.maximum(size, 0), 0)), size)
     part["size"][rows] = np.where(ranged, end - start, length)
-    keep: npt.NDArray[np.bool_] = ~ranged | (end > start)
+    keep[rows] = ~ranged | (end > start)
     return keep
 
 
-def _ends(records: Ops, files: Sequence[OpsFile]) -> list[int]:
-    """Return where the last operation on each file ends, bytes."""
-    ends = np.zeros(len(files), np.int64)
-    known = (records["file"] >= 0) & (records["size"] > 0)
-    np.maximum.at(
-        ends, records["file"][known], np.maximum(records["offset"][known], 0) + records["size"][known]
-    )
-    found: list[int] = ends.tolist()
-    return found
-
-
-def whole(records: Ops, files: Sequence[OpsFile], ends: Sequence[int]) -> set[int]:
-    """Return the numbers of the files that a sample has whole: logs, and the smallest. Of a recording by
-    sample, those that it has whole."""
-    if any(file.recorded for file in files):
-        return {file.id for file in files if not file.recorded}
-    kept = {file.id for file in files if file.role == "wal"} | _logs(records, len(files))
+def able(ops: Path, files: Sequence[OpsFile]) -> dict[int, int]:
+    """Return which files a sample may have in part: number → bytes that it has at most. Those that it has
+    whole are logs, and the smallest; of a recording by sample, those that it has whole. Raises InputError if
+    ``ops`` is damaged."""
+    ends, logs = np.zeros(len(files), np.int64), _Logs(len(files))
+    for part in ops_parts(ops):
+        known = part[(part["file"] >= 0) & (part["size"] > 0)]
+        np.maximum.at(ends, known["file"], np.maximum(known["offset"], 0) + known["size"])
+        logs.add(part)
+    sizes = {f.id: max(f.size, f.size_end, int(ends[f.id])) for f in files}
+    if any(f.recorded for f in files):
+        return {f.id: sizes[f.id] for f in files if f.recorded}
+    for number in {file.id for file in files if file.role == "wal"} | logs.found():
+        del sizes[number]
     room = WHOLE_BYTES
-    sizes = {f.id: max(f.size, f.size_end, ends[f.id]) for f in files if f.id not in kept}
     for number, size in sorted(sizes.items(), key=lambda one: one[1]):
         room -= size
         if room < 0:
             break
-        kept.add(number)
-    return kept
+        del sizes[number]
+    return sizes
 
 
-def _logs(records: Ops, nfiles: int) -> set[int]:
-    """Return the files that are written in order and synced again and again, whatever their role."""
-    of_file = records["file"] >= 0
-    writes = records[of_file & (records["op"] == Op.WRITE)]
-    synced = np.bincount(records["file"][of_file & np.isin(records["op"], _SYNCS)], minlength=nfiles)
-    synced += np.bincount(writes["file"][(writes["flags"] & (Flag.SYNC | Flag.DSYNC)) != 0], minlength=nfiles)
-    order = np.argsort(writes["file"], kind="stable")
-    writes = writes[order]
-    begin, end = writes["offset"], writes["offset"] + writes["size"]
-    same = writes["file"][1:] == writes["file"][:-1]
-    # A log goes on where the write before ended, or writes its last page again.
-    onward = same & (begin[1:] <= end[:-1]) & (end[1:] >= begin[:-1])
-    counts = np.bincount(writes["file"], minlength=nfiles)
-    in_order = np.bincount(writes["file"][1:][onward], minlength=nfiles)
-    is_log = (counts >= _LOG_WRITES) & (in_order >= _LOG_IN_ORDER * (counts - 1))
-    return set(np.flatnonzero(is_log & (synced >= _LOG_SYNCED * counts)).tolist())
+class _Logs:
+    """Finds the files that are written in order and synced again and again, whatever their role."""
+
+    def __init__(self, nfiles: int) -> None:
+        self._writes, self._in_order, self._syncs = np.zeros((3, nfiles), np.int64)
+        self._last = np.empty(0, RECORD)  # write of each file
+
+    def add(self, part: Ops) -> None:
+        """Take the next operations."""
+        n = len(self._writes)
+        part = part[part["file"] >= 0]
+        new = part[part["op"] == Op.WRITE]
+        synced = new[(new["flags"] & (Flag.SYNC | Flag.DSYNC)) != 0]
+        for one in (part[np.isin(part["op"], _SYNCS)], synced):
+            self._syncs += np.bincount(one["file"], minlength=n)
+        self._writes += np.bincount(new["file"], minlength=n)
+        writes = np.concatenate([self._last, new])
+        writes = writes[np.argsort(writes["file"], kind="stable")]
+        begin, end = writes["offset"], writes["offset"] + writes["size"]
+        same = writes["file"][1:] == writes["file"][:-1]
+        # A log goes on where the write before ended, or writes its last page again.
+        onward = same & (begin[1:] <= end[:-1]) & (end[1:] >= begin[:-1])
+        self._in_order += np.bincount(writes["file"][1:][onward], minlength=n)
+        self._last = writes[np.append(~same, True)[: len(writes)]]
+
+    def found(self) -> set[int]:
+        """Return the numbers of the files."""
+        is_log = (self._writes >= _LOG_WRITES) & (self._in_order >= _LOG_IN_ORDER * (self._writes - 1))
+        return set(np.flatnonzero(is_log & (self._syncs >= _LOG_SYNCED * self._writes)).tolist())
 
 
 def _check_roles(files: Sequence[OpsFile], before: Ints, after: Ints, rate: Rate) -> None:
@@ -281,25 +297,23 @@ class Work:
 
 def work(ops: Path, files: Sequence[OpsFile]) -> Work:
     """Return what of a trace would be sampled. Raises InputError if ``ops`` is damaged."""
-    _, records = read_ops(ops)
-    ends = _ends(records, files)
-    kept = whole(records, files, ends)
-    able = np.array([f.id not in kept for f in files] + [False])
-    rows = records[able[records["file"]] & np.isin(records["op"], _MOVED)]
-    number = rows["file"].astype(np.int64) << 40
-    first = np.maximum(rows["offset"], 0) // REGION
-    last = np.maximum(rows["offset"] + rows["size"] - 1, 0) // REGION
-    keys = np.unique(np.concatenate([number + first, number + last]))
-    long = int(np.maximum(last - first - 1, 0).sum())
-    data = sum(max(f.size, f.size_end) for f in files if able[f.id])
-    touched = min((len(keys) + long) * REGION, max(data, 1))
-    regions: dict[str, int] = {}
-    for number in np.unique(rows["file"]).tolist():
-        regions.setdefault(files[number].role, 0)
-    for f in files:
-        if able[f.id] and f.role in regions:
-            regions[f.role] += max(f.size, f.size_end, ends[f.id]) // REGION // max(f.recorded, 1) + 1
-    return Work(len(rows), data, touched, min(regions.values(), default=1))
+    ends = able(ops, files)
+    regions = _Regions(files, ends, REGION)
+    hit = np.zeros(regions.count, bool)
+    used = np.zeros(len(files), bool)
+    events = long = 0
+    for part in ops_parts(ops):
+        rows = part[regions.moved(part)]
+        first = regions.of(rows["file"], rows["offset"])
+        last = regions.of(rows["file"], rows["offset"] + rows["size"] - 1)
+        hit[first] = hit[last] = used[rows["file"]] = True
+        long += int(np.maximum(last - first - 1, 0).sum())
+        events += len(rows)
+    data = sum(max(f.size, f.size_end) for f in files if f.id in ends)
+    touched = min((int(hit.sum()) + long) * REGION, max(data, 1))
+    roles = {f.role for f in files if used[f.id]}
+    counts = (regions.there(role) for role in regions.roles if role in roles)
+    return Work(events, data, touched, min(counts, default=1))
 
 
 EVENTS = 150_000
@@ -321,6 +335,12 @@ def default_rate(of: Work, least_arc: int, floor: int) -> int:
     return min(1 << math.ceil(math.log2(wanted)), 1 << int(math.log2(allowed)))
 
 
+def is_all(events: int, data: int, least_arc: int, floor: int) -> bool:
+    """Return whether ``default_rate`` is 1 whatever the operations are: there are ``events`` of them at most,
+    on ``data`` bytes of files."""
+    return (events <= EVENTS and data <= LOADED) or least_arc // floor < 2
+
+
 def check_rate(of: int, least_arc: int, floor: int) -> None:
     """Raise InputError where a part of the ARC would be smaller than OpenZFS takes."""
     if least_arc // of < floor:
@@ -332,18 +352,25 @@ def check_rate(of: int, least_arc: int, floor: int) -> None:
         )
 
 
+_DISTINCT = 1 << 24
+"""Records that are told apart at a time, a gigabyte of numbers; of more, one may count twice."""
+
+
 def touched_bytes(ops: Path, files: Sequence[OpsFile], recordsizes: dict[int, int]) -> int:
-    """Return about how many bytes of records the operations touch; ``recordsizes``: by a file's number."""
-    _, records = read_ops(ops)
+    """Return about how many bytes of records the operations touch, not less; ``recordsizes``: by a file's
+    number."""
     size = np.zeros(len(files) + 1, np.int64)
     for number, record in recordsizes.items():
         size[number] = record
-    rows = records[np.isin(records["op"], _MOVED) & (size[records["file"]] > 0)]
-    each = size[rows["file"]]
-    first, last = (
-        np.maximum(rows["offset"], 0) // each,
-        np.maximum(rows["offset"] + rows["size"] - 1, 0) // each,
-    )
-    keys = np.unique((rows["file"].astype(np.int64) << 42) + first)
-    more: Any = ((last - first) * each).sum()
-    return int(size[keys >> 42].sum() + more)
+    total, keys = 0, np.empty(0, np.int64)
+    for part in ops_parts(ops):
+        rows = part[np.isin(part["op"], _MOVED) & (size[part["file"]] > 0)]
+        each = size[rows["file"]]
+        first = np.maximum(rows["offset"], 0) // each
+        last = np.maximum(rows["offset"] + rows["size"] - 1, 0) // each
+        total += int(((last - first) * each).sum())
+        keys = np.union1d(keys, (rows["file"].astype(np.int64) << 42) + first)
+        if len(keys) > _DISTINCT:
+            total += int(size[keys >> 42].sum())
+            keys = keys[:0]
+    return total + int(size[keys >> 42].sum())

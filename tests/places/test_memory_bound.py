@@ -1,0 +1,73 @@
+"""Two engines at once within the memory of a control group, records of 1M included: whole and sampled."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from children import environment
+
+BENCH = Path(__file__).parents[2] / "bench"
+STUDY = """
+name = "large records"
+description = "the smallest records beside the largest"
+[objective]
+minimise = ["modelled_s"]
+[layout]
+arc = "{arc}"
+[[layout.pool]]
+name = "tank"
+[[layout.pool.vdev]]
+class = "data"
+kind = "stripe"
+disks = 1
+profile = "nvme"
+[[layout.dataset]]
+name = "tank/db"
+roles = ["data", "temp", "wal"]
+[layout.dataset.properties]
+recordsize = "8K"
+[[layouts]]
+name = "1M"
+set = {{ "data.recordsize" = "1M" }}
+[[layouts]]
+name = "128K"
+set = {{ "data.recordsize" = "128K" }}
+"""
+
+
+@pytest.mark.parametrize("sample", ["1/1", "1/2"])
+def test_two_engines_fit_into_a_group(home: Path, tmp_path: Path, sample: str) -> None:
+    fits(
+        home, tmp_path, "1G", "--calls", "200", "--seconds", "5", "--within", "2G", arc="128M", sample=sample
+    )
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("sample", ["1/1", "1/8"])
+def test_two_engines_fit_into_4_gib(home: Path, tmp_path: Path, sample: str) -> None:
+    """A recording of 1.2 million calls on 10 GB."""
+    fits(home, tmp_path, "10G", "--within", "4G", arc="512M", sample=sample)
+
+
+def fits(home: Path, folder: Path, *asked: str, arc: str, sample: str) -> None:
+    """Screen three layouts, two at a time; ``asked``: of bench/growth.py."""
+    study = folder / "study.toml"
+    study.write_text(STUDY.format(arc=arc))
+    done = subprocess.run(
+        [
+            sys.executable, str(BENCH / "growth.py"), *asked,
+            "--arc", arc, "--sample", sample, "--budget", "3", "--", "--jobs", "2", "--study", str(study),
+        ],
+        capture_output=True, text=True, env=environment(),
+    )  # fmt: skip
+    if done.returncode == 3:
+        pytest.skip(done.stderr.strip())
+    assert done.returncode == 0, done.stdout + done.stderr
+    (found,) = json.loads((home / "growth.json").read_text()).values()
+    assert found["code"] == 0 and found["killed"] == 0
+    assert found["done"] >= 3
+    assert 64 << 20 < found["kept"] <= found["peak"]
