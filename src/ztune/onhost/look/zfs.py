@@ -69,6 +69,7 @@ TIMES: Final = {
 }
 """Likewise for ``zpool iostat -w``."""
 
+_OF_DATASETS = ("reads", "nread", "writes", "nwritten")
 _VOLUMES = Path("/dev/zvol")
 # Places in "vdev_stats" (vdev_stat_t): see probes.vdevs for those of operations.
 _ALLOCATED, _SPACE, _FRAGMENTATION = 3, 4, 27
@@ -207,7 +208,11 @@ class ZfsReadings:
             waits = kstat.parse_assign(kstat.read_text(f"{name}/dmu_tx_assign"))
             reading.kstats[f"dmu_tx_assign {name}"] = {str(bound): n for bound, n in waits.items()}
             if count <= MOST_OBJSETS:
-                reading.kstats.update(_objsets(name))
+                of_pool = _objsets(name)
+                reading.kstats.update(of_pool)
+                reading.kstats[f"objsets {name}"] = {
+                    key: sum(one.get(key, 0) for one in of_pool.values()) for key in _OF_DATASETS
+                }
             reading.txgs[name] = kstat.read_text(f"{name}/txgs")
             try:
                 reading.pools[name] = devzfs.pool_stats(name)
@@ -230,7 +235,8 @@ class ZfsReadings:
             An ``ObservedZfs`` as plain values, None without ZFS; and sentences. ``counters`` also has
             "objset DATASET" (reads, nread, writes, nwritten and, from 2.2, its part of the ZIL),
             "iostats POOL" (from 2.3 direct I/O), "dmu_tx_assign POOL" (upper bound in ns → transactions that
-            waited so long) and "vdevs POOL" (what reached the pool's devices, cache devices left out).
+            waited so long), "objsets POOL" (the sums of its datasets) and "vdevs POOL" (what reached the
+            pool's devices, cache devices left out).
         """
         if reason := missing():
             return None, (reason,)
