@@ -61,13 +61,13 @@ def test_each_host_costs_its_own_row_and_two_hundred_are_asked(ssh: SshdHosts, t
     chatters = ssh.start("ForceCommand echo hello")
     deaf, shut = ssh.deaf(), free_port()
     special = {
-        f"well:{well}": "", f"hangs:{hangs}": "did not answer within 20 s",
+        f"well:{well}": "", f"hangs:{hangs}": "did not answer within 12 s",
         f"without:{without}": "no python3", f"chatters:{chatters}": "something else than an observation",
         f"deaf:{deaf}": "ssh: Connection timed out",
     }  # fmt: skip
     rest = [f"shut{number}:{shut}" for number in range(200 - len(special))]
     before = {path: path.stat().st_mtime_ns for path in Path.home().glob(".cache/ztune/*")}
-    done = observe(ssh, tmp_path, [*special, *rest], "--seconds", "0.2", "--timeout", "19.8", "--json")
+    done = observe(ssh, tmp_path, [*special, *rest], "--seconds", "0.2", "--timeout", "11.8", "--json")
     out, err = done.communicate(timeout=250)
     assert done.returncode == 3, err
     assert "asking 200 hosts, 20 at a time, 0.2 s on each" in err

@@ -119,7 +119,7 @@ def ask_all(
 
         async def one(host: ListedHost) -> HostAnswer:
             async with turn:
-                answer = await _ask(host, script, program + asked, seconds + timeout, rules)
+                answer = await _ask(host, script, program + asked, seconds, timeout, rules)
             told(answer)
             return answer
 
@@ -129,9 +129,11 @@ def ask_all(
 
 
 async def _ask(
-    host: ListedHost, script: str, sent: bytes, limit: float, rules: RoleRules | None
+    host: ListedHost, script: str, sent: bytes, seconds: float, timeout: float, rules: RoleRules | None
 ) -> HostAnswer:
-    argv = ["ssh", "-T", "-o", "BatchMode=yes", "-o", f"ConnectTimeout={CONNECT_S}"]
+    # Shorter than the whole, so that ssh itself says what is wrong.
+    connect = max(1, min(CONNECT_S, int(timeout / 2)))
+    argv = ["ssh", "-T", "-o", "BatchMode=yes", "-o", f"ConnectTimeout={connect}"]
     argv += ["-o", "ServerAliveInterval=15", "-o", "ServerAliveCountMax=4"]
     argv += ["-p", str(host.port)] if host.port else []
     # A session of its own: Ctrl-C is ours, and all that ssh started (a ProxyCommand) is ended with it.
@@ -147,14 +149,14 @@ async def _ask(
     assert process.stdin is not None and process.stdout is not None and process.stderr is not None
     sending = asyncio.create_task(_send(process.stdin, sent))
     try:
-        async with asyncio.timeout(limit):
+        async with asyncio.timeout(seconds + timeout):
             # Standard input stays open until the answer is there: its end would end the look.
             out, words = await asyncio.gather(
                 _read(process.stdout, MOST_ANSWER), _read(process.stderr, _MOST_WORDS, drop=True)
             )
             code = await process.wait()
     except TimeoutError:
-        return HostAnswer(host, why=f"it did not answer within {limit:.0f} s")
+        return HostAnswer(host, why=f"it did not answer within {seconds + timeout:.0f} s")
     except _TooMuch:
         return HostAnswer(host, why=f"its answer is larger than {MOST_ANSWER >> 20} MiB")
     finally:
