@@ -15,6 +15,7 @@ from typing import Any
 
 import observations as made
 import pytest
+from prometheus_client.core import Metric
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from zfs_machine import recommended
 
@@ -26,6 +27,10 @@ from ztune.hosts.metrics import ObservedMetrics, address
 from ztune.observe.model import Observation
 
 PROMETHEUS = shutil.which("prometheus")
+
+
+def read(metrics: ObservedMetrics) -> list[Metric]:
+    return list(text_string_to_metric_families(metrics.text().decode()))  # type: ignore[no-untyped-call]
 
 
 def seen() -> Observation:
@@ -58,12 +63,12 @@ def test_openmetrics_of_two_hosts(metrics: ObservedMetrics) -> None:
     assert text.endswith("# EOF\n")
     values = {
         (sample.name, *sorted(sample.labels.items())): sample.value
-        for family in text_string_to_metric_families(text)
+        for family in read(metrics)
         for sample in family.samples
     }
 
     def value(name: str, **labels: str) -> float:
-        return values[(name, *sorted(labels.items()))]
+        return float(values[(name, *sorted(labels.items()))])
 
     assert (value("ztune_up", host="db1"), value("ztune_up", host="db2")) == (1, 0)
     assert value("ztune_pool_write_amplification", host="db1", pool="tank") == 3
@@ -85,7 +90,7 @@ def test_openmetrics_of_two_hosts(metrics: ObservedMetrics) -> None:
 def test_hostile_names_stay_in_their_quotes(metrics: ObservedMetrics) -> None:
     name = 'x"} 1\nztune_up{host="y'
     metrics.take([HostAnswer(ListedHost(name, name, None), seen())])
-    (family,) = [f for f in text_string_to_metric_families(metrics.text().decode()) if f.name == "ztune_up"]
+    (family,) = [f for f in read(metrics) if f.name == "ztune_up"]
     assert [sample.labels["host"] for sample in family.samples] == [name]
 
 

@@ -15,7 +15,7 @@ from ztune.onhost.tunables import PARAMETERS, TUNABLES
 from ztune.study import Dataset, DurabilityClass
 from ztune.study.durability import judge
 from ztune.study.layout import parse_layout
-from ztune.units import parse_size
+from ztune.units import listed, parse_size
 
 VERSION = 1
 _SIZES = ("recordsize", "volblocksize", "special_small_blocks")
@@ -122,7 +122,7 @@ def ansible_role(recommendation: Recommendation, mapping: Mapping[str, str]) -> 
                 f"ztune_datasets is defined and {named}",
                 f"[{names}] | unique | length == {len(keys)}",
             ],
-            "fail_msg": f"ztune_datasets has to name a dataset for each of {', '.join(keys)}, no two the same",
+            "fail_msg": f"ztune_datasets has to name a dataset for each of {listed(keys)}, no two the same",
         },
     }
     tasks = ansible(recommendation, templates)
@@ -136,7 +136,7 @@ def ansible_role(recommendation: Recommendation, mapping: Mapping[str, str]) -> 
         "---",
         "galaxy_info:",
         "  role_name: ztune_layout",
-        f"  description: {_scalar(f'Sets the layout that ztune recommended in run {recommendation.subject.run}')}",
+        f"  description: {_scalar(f'The layout that ztune recommended in run {recommendation.subject.run}')}",
         "  license: MIT",
         '  min_ansible_version: "2.14"',
         "dependencies: []",
