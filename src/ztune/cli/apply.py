@@ -59,8 +59,8 @@ def command(
     ),
     export: Literal["sh", "ansible", "ansible-role", "json"] | None = option(
         "--export",
-        help="Print a script, an Ansible task file or JSON instead, or write an Ansible role for many hosts to "
-        "the folder --out. Changes nothing.",
+        help="Print a script, an Ansible task file or JSON instead; or write an Ansible role, for many "
+        "hosts, to the folder --out. Changes nothing.",
     ),
     out: Path | None = option(
         "--out",
