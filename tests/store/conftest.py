@@ -18,13 +18,13 @@ def postgres_socket(needs_postgres: None) -> Iterator[str]:
 
 @pytest.fixture
 def new_database(postgres_socket: str) -> Callable[[], str]:
-    """Makes an empty database and returns its URL."""
+    """Makes an empty schema, which costs less than a database, and returns the URL that goes by it."""
 
     def make() -> str:
         name = f"t{secrets.token_hex(6)}"
         with psycopg.connect(host=postgres_socket, user="postgres", autocommit=True) as db:
-            db.execute(f'CREATE DATABASE "{name}"'.encode())
-        return f"postgresql://postgres@/{name}?host={postgres_socket}"
+            db.execute(f"CREATE SCHEMA {name}".encode())
+        return f"postgresql://postgres@/postgres?host={postgres_socket}&options=-csearch_path%3D{name}"
 
     return make
 

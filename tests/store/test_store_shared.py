@@ -148,10 +148,11 @@ def test_what_cannot_be_reached_is_one_sentence_without_the_password(home: Path)
 def test_who_may_only_read_reads(team: str) -> None:
     with Store.open() as store:
         run = new_run(store)
-    with psycopg.connect(team.replace("postgresql://", "postgresql://"), autocommit=True) as owner:
-        owner.execute("DROP ROLE IF EXISTS reader")
+    schema = team.rpartition("%3D")[2]
+    with psycopg.connect(team, autocommit=True) as owner:
         owner.execute("CREATE ROLE reader LOGIN")
-        owner.execute("GRANT SELECT ON ALL TABLES IN SCHEMA public TO reader")
+        owner.execute(f"GRANT USAGE ON SCHEMA {schema} TO reader".encode())
+        owner.execute(f"GRANT SELECT ON ALL TABLES IN SCHEMA {schema} TO reader".encode())
         try:
             with Store.open(team.replace("postgres@", "reader@")) as store:
                 assert store.run(run.id).id == run.id
