@@ -14,7 +14,7 @@ from ztune.advice import exports
 from ztune.errors import InputError
 from ztune.hosts.answer import observation
 from ztune.hosts.asking import HostAnswer
-from ztune.hosts.drift import Expected, drifts, read_expected
+from ztune.hosts.drift import ExpectedLayout, drifts, read_expected
 from ztune.hosts.listed import ListedHost
 from ztune.hosts.ranked import ranked, severities
 from ztune.observe.model import Observation
@@ -81,14 +81,14 @@ def test_the_first_sentence_is_cut_outside_of_commands() -> None:
 
 
 @pytest.fixture
-def expected(tmp_path: Path) -> Expected:
+def expected(tmp_path: Path) -> ExpectedLayout:
     file = tmp_path / "recommended.json"
     mapping = {"data": "tank/data", "wal": "tank/wal"}
     file.write_text(exports.as_json(recommended(CHANGES), mapping, None))
     return read_expected(file)
 
 
-def as_recommended(expected: Expected, **changes: Any) -> Observation:
+def as_recommended(expected: ExpectedLayout, **changes: Any) -> Observation:
     """A host that is as recommended, but for the changes."""
     from ztune.advice.commands import settable
 
@@ -106,12 +106,12 @@ def as_recommended(expected: Expected, **changes: Any) -> Observation:
     return made.observation(**{"datasets": datasets, "vdevs": vdevs, "tunables": tunables, **changes})
 
 
-def test_no_drift_where_all_is_as_recommended(expected: Expected) -> None:
+def test_no_drift_where_all_is_as_recommended(expected: ExpectedLayout) -> None:
     assert expected.names
     assert drifts(as_recommended(expected), expected) == []
 
 
-def test_properties_devices_and_parameters_drift(expected: Expected) -> None:
+def test_properties_devices_and_parameters_drift(expected: ExpectedLayout) -> None:
     seen = as_recommended(expected, tunables={"zfs_txg_timeout": "5"})
     assert seen.zfs is not None
     data = next(d for d in seen.zfs.datasets if d.name == "tank/data")
@@ -129,7 +129,7 @@ def test_properties_devices_and_parameters_drift(expected: Expected) -> None:
     }
 
 
-def test_what_cannot_be_compared_is_no_agreement(expected: Expected) -> None:
+def test_what_cannot_be_compared_is_no_agreement(expected: ExpectedLayout) -> None:
     seen = as_recommended(expected)
     assert seen.zfs is not None
     gone = seen.model_copy(update={"zfs": seen.zfs.model_copy(update={"datasets": seen.zfs.datasets[1:]})})

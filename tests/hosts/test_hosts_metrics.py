@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import socket
 import subprocess
+import sys
 import time
 import urllib.parse
 import urllib.request
@@ -26,7 +28,7 @@ from ztune.hosts.listed import ListedHost
 from ztune.hosts.metrics import ObservedMetrics, address
 from ztune.observe.model import Observation
 
-PROMETHEUS = shutil.which("prometheus")
+PROMETHEUS = shutil.which("prometheus", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
 
 
 def read(metrics: ObservedMetrics) -> list[Metric]:

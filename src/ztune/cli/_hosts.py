@@ -15,7 +15,7 @@ from ztune.advice.findings import findings
 from ztune.cli._options import file_option, option
 from ztune.cli._values import FiniteRange
 from ztune.hosts.asking import AT_A_TIME, TIMEOUT_S, HostAnswer, ask_all
-from ztune.hosts.drift import Drift, Expected, drifts
+from ztune.hosts.drift import Drift, ExpectedLayout, drifts
 from ztune.hosts.listed import ListedHost
 from ztune.hosts.metrics import ObservedMetrics, address
 from ztune.hosts.ranked import ranked
@@ -53,7 +53,7 @@ def ask(
     seconds: float | None,
     options: HostsOptions,
     rules: RoleRules,
-    expected: Expected | None,
+    expected: ExpectedLayout | None,
 ) -> list[HostAnswer]:
     """Ask every host, with a line on stderr that says how far it is."""
     console = output.Console(stderr=True)
@@ -86,7 +86,7 @@ def ask(
 
 
 def show(
-    answers: Sequence[HostAnswer], expected: Expected | None, options: HostsOptions, as_json: bool
+    answers: Sequence[HostAnswer], expected: ExpectedLayout | None, options: HostsOptions, as_json: bool
 ) -> int:
     """Print what was found, and return the exit code."""
     rows = ranked(answers)
@@ -119,7 +119,7 @@ def exit_code(drifted: Iterable[Sequence[Drift]], all_answered: bool) -> int:
 
 
 def watch(
-    answers: Callable[[], Sequence[HostAnswer]], where: str, every: float, expected: Expected | None
+    answers: Callable[[], Sequence[HostAnswer]], where: str, every: float, expected: ExpectedLayout | None
 ) -> int | None:
     """Write metrics of what ``answers`` returns to a file once, or serve them until Ctrl-C.
 
@@ -153,7 +153,7 @@ def drift_json(found: Sequence[Drift]) -> list[dict[str, str]]:
     return [dataclasses.asdict(one) for one in found]
 
 
-def _host(answer: HostAnswer, drifted: list[Drift] | None, expected: Expected | None) -> dict[str, Any]:
+def _host(answer: HostAnswer, drifted: list[Drift] | None, expected: ExpectedLayout | None) -> dict[str, Any]:
     seen = answer.seen
     said: dict[str, Any] = {"host": answer.host.name, "asked": seen is not None}
     if seen is None:

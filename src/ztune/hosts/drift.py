@@ -20,7 +20,7 @@ _CLASSES = ("data", "log", "cache", "special", "dedup")
 
 
 @dataclass(frozen=True)
-class Expected:
+class ExpectedLayout:
     """A recommendation as a file holds it."""
 
     path: Path
@@ -42,7 +42,7 @@ class Drift:
     found: str
 
 
-def read_expected(path: Path) -> Expected:
+def read_expected(path: Path) -> ExpectedLayout:
     """Return what a file of ``ztune recommend --json`` or ``ztune apply --export json`` recommends.
 
     Raises InputError for anything else.
@@ -62,7 +62,7 @@ def read_expected(path: Path) -> Expected:
         raise InputError(f"{path}: {error}") from None
     except Exception:
         raise InputError(f"{path}: its layout can't be understood; {_RIGHT}") from None
-    return Expected(path, layout, _names(raw.get("datasets", ()), layout, path))
+    return ExpectedLayout(path, layout, _names(raw.get("datasets", ()), layout, path))
 
 
 _RIGHT = "write one with `ztune recommend --json` or `ztune apply --dataset ROLE=POOL/DS --export json`"
@@ -82,7 +82,7 @@ def _names(datasets: Any, layout: Layout, path: Path) -> dict[str, str]:
     }
 
 
-def drifts(seen: Observation, expected: Expected) -> list[Drift]:
+def drifts(seen: Observation, expected: ExpectedLayout) -> list[Drift]:
     """Return what is not as recommended, in the order of the recommendation; empty where all is.
 
     What can't be compared (no ZFS, a dataset that is not there) is said too, so that silence means agreement.
@@ -114,7 +114,7 @@ def drifts(seen: Observation, expected: Expected) -> list[Drift]:
     return list(found)
 
 
-def _live(seen: Observation, dataset: Dataset, expected: Expected) -> list[ObservedDataset]:
+def _live(seen: Observation, dataset: Dataset, expected: ExpectedLayout) -> list[ObservedDataset]:
     known = seen.zfs.datasets if seen.zfs else ()
     name = expected.names.get(dataset.name)
     if name is not None:

@@ -21,7 +21,7 @@ from ztune.advice.findings import findings
 from ztune.advice.rules import SEVERITIES
 from ztune.errors import InputError
 from ztune.hosts.asking import HostAnswer
-from ztune.hosts.drift import Expected, drifts
+from ztune.hosts.drift import ExpectedLayout, drifts
 from ztune.hosts.ranked import about
 from ztune.observe.model import Buckets, Observation, ObservedPool, ObservedValue, ObservedZfs
 
@@ -54,7 +54,7 @@ def address(text: str) -> tuple[str, int] | None:
 class ObservedMetrics(Collector):
     """The metrics of the last answers."""
 
-    def __init__(self, expected: Expected | None = None) -> None:
+    def __init__(self, expected: ExpectedLayout | None = None) -> None:
         """``expected``: also tell what has drifted from it."""
         self._expected = expected
         self._lock = threading.Lock()
@@ -106,7 +106,7 @@ class _Made:
             family.add_metric(list(labels.values()), value)
 
 
-def _families(answers: Sequence[HostAnswer], expected: Expected | None) -> Iterator[Metric]:
+def _families(answers: Sequence[HostAnswer], expected: ExpectedLayout | None) -> Iterator[Metric]:
     made = _Made()
     info = InfoMetricFamily("ztune_dataset", "Properties of a dataset.", labels=["host", "dataset"])
     sizes = GaugeHistogramMetricFamily(
@@ -156,7 +156,7 @@ def _histogram(sizes: Buckets, total: int | None) -> tuple[list[tuple[str, float
     return [*buckets, ("+Inf", float(count))], None if total is None else float(total)
 
 
-def _host(made: _Made, host: str, seen: Observation, expected: Expected | None) -> None:
+def _host(made: _Made, host: str, seen: Observation, expected: ExpectedLayout | None) -> None:
     begun = datetime.fromisoformat(seen.begun).timestamp() if seen.begun else None
     made.gauge("ztune_observed_timestamp_seconds", "When the last window began.", begun, host=host)
     made.gauge("ztune_window_seconds", "Length of the last window.", seen.seconds, host=host)
