@@ -36,9 +36,11 @@ if ! command -v prometheus >/dev/null && [ ! -x "$VENV/bin/prometheus" ]; then
     else
         say "taking prometheus out of its Debian package into $VENV: scrapes ztune observe --metrics"
         folder=$(mktemp -d)
-        (cd "$folder" && apt-get -q download prometheus && dpkg-deb -x prometheus_*.deb .) >/dev/null &&
-            install -m 0755 "$folder/usr/bin/prometheus" "$VENV/bin/prometheus" ||
+        if (cd "$folder" && apt-get -q download prometheus && dpkg-deb -x prometheus_*.deb .) >/dev/null; then
+            install -m 0755 "$folder/usr/bin/prometheus" "$VENV/bin/prometheus"
+        else
             lacking prometheus "apt-get could not download it"
+        fi
         rm -rf "$folder"
     fi
 fi
