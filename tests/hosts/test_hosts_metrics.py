@@ -17,10 +17,12 @@ from typing import Any
 
 import observations as made
 import pytest
+from click.testing import CliRunner
 from prometheus_client.core import Metric
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from zfs_machine import recommended
 
+from ztune.cli.main import ztune
 from ztune.errors import InputError
 from ztune.hosts.asking import HostAnswer
 from ztune.hosts.drift import read_expected
@@ -182,3 +184,20 @@ def test_a_real_prometheus_scrapes_it_and_answers_the_dashboard(
         process.wait()
         server.shutdown()
         server.server_close()
+
+
+def test_one_host_is_told_and_compared_too(tmp_path: Path) -> None:
+    saved, out = tmp_path / "seen.json", tmp_path / "ztune.prom"
+    saved.write_text(json.dumps(made.observation(host="db1").to_json()))
+    wanted = tmp_path / "recommended.json"
+    wanted.write_text(recommended({"data.recordsize": "32K"}).model_dump_json())
+    words = ["observe", "--from", str(saved), "--expect", str(wanted), "--metrics", str(out)]
+    done = CliRunner().invoke(ztune, words, standalone_mode=False)
+    assert done.exception is None and done.return_value == 1
+    assert "Not as" in done.output and "32K" in done.output
+    text = out.read_text()
+    assert 'ztune_up{host="db1"} 1.0' in text and "# EOF" not in text  # as textfile collectors read it
+    done = CliRunner().invoke(ztune, ["observe", "--dashboard"], standalone_mode=False)
+    assert json.loads(done.output) == dashboard()
+    bad = CliRunner().invoke(ztune, ["observe", "--hosts", str(saved), "--pid", "1"], standalone_mode=False)
+    assert "--pid observes this host; --hosts asks others" in str(bad.exception)

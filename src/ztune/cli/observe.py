@@ -163,7 +163,15 @@ def command(
 
         if metrics is not None and address(metrics) is not None:
             window = _hosts.SECONDS if seconds is None else seconds
-            return _hosts.watch(lambda: [_answer(look(window))], metrics, every, expected) or 0
+
+            def again() -> list[HostAnswer]:
+                found = look(window)
+                # Ctrl-C ends a window, as does the end of what is observed: there is no next one.
+                if found.seconds is not None and found.seconds < window - 1:
+                    raise KeyboardInterrupt
+                return [_answer(found)]
+
+            return _hosts.watch(again, metrics, every, expected) or 0
         seen = look()
     found, open_ = findings(seen), undecided(seen)
     if save is not None:

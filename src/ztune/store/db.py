@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import json
 import os
 import secrets
@@ -18,6 +17,7 @@ from typing import Any, Literal
 
 from ztune import output, paths
 from ztune.errors import InputError, ZtuneError
+from ztune.onhost.look.reading import own_account
 from ztune.store.connection import Connection, ReadOnlyError
 from ztune.store.postgresql import SCHEMES, PostgresConnection
 from ztune.store.records import Run, SeriesRef, Trial
@@ -67,7 +67,7 @@ def _is_utf8(text: str) -> bool:
 
 def here() -> str:
     """Return who we are: user@host."""
-    return f"{getpass.getuser()}@{socket.gethostname()}"
+    return f"{own_account()}@{socket.gethostname()}"
 
 
 def by_others(made_by: str) -> str:
