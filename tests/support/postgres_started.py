@@ -15,10 +15,10 @@ from ztune.databases.postgresql.onhost.server import find_binaries
 
 
 @contextmanager
-def postgres() -> Iterator[str]:
-    """Yield the folder of its socket."""
-    # Short: a socket's path takes about 100 bytes. In memory where that can be: other tests use the disks.
-    parent = "/dev/shm" if os.access("/dev/shm", os.W_OK | os.X_OK) else "/var/tmp"
+def postgres(*, on_disk: bool = False) -> Iterator[str]:
+    """Yield the folder of its socket and of its data; in memory where that can be, unless ``on_disk``."""
+    # Short: a socket's path takes about 100 bytes. Other tests use the disks.
+    parent = "/dev/shm" if not on_disk and os.access("/dev/shm", os.W_OK | os.X_OK) else "/var/tmp"
     folder = Path(tempfile.mkdtemp(prefix="zpg-", dir=parent))
     binaries = find_binaries().directory
     user = None
