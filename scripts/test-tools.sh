@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Brings what only the tests use: programs that look for faults in file systems. Not ztune's own needs: those are
+# Brings what only the tests use: programs that look for faults in file systems, and other sides of what ztune speaks. Not ztune's own needs: those are
 # setup.sh's. What can't be had here is named; the tests that need it are skipped and say so.
 #
 #   SUDO=doas     the command that gives root rights, when it is not sudo
@@ -28,6 +28,22 @@ done <<'LIST'
 stress-ng|stresses the mounted file system and checks what it does
 lmdb-utils|reads and writes LMDB's files
 LIST
+
+# One program out of a package that is not installed: installing it would start a server at each boot.
+if ! command -v prometheus >/dev/null && [ ! -x "$VENV/bin/prometheus" ]; then
+    if ! command -v apt-get >/dev/null; then
+        lacking prometheus "only apt-get is known to this script"
+    else
+        say "taking prometheus out of its Debian package into $VENV: scrapes ztune observe --metrics"
+        folder=$(mktemp -d)
+        if (cd "$folder" && apt-get -q download prometheus && dpkg-deb -x prometheus_*.deb .) >/dev/null; then
+            install -m 0755 "$folder/usr/bin/prometheus" "$VENV/bin/prometheus"
+        else
+            lacking prometheus "apt-get could not download it"
+        fi
+        rm -rf "$folder"
+    fi
+fi
 
 # Built from their sources, with a Rust that is there already; a minute each, once.
 while IFS='|' read -r name version; do

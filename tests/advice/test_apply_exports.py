@@ -127,3 +127,55 @@ def test_ansible_does_it_and_a_second_run_changes_nothing(machine: Machine, tmp_
         assert f"changed={changed} " in done.stdout
     assert machine.local("tank/pg")["recordsize"] == "16384"
     assert machine.local("tank/pg/wal")["logbias"] == "throughput"
+
+
+def test_a_role_names_its_datasets_by_a_variable(no_zfs: None) -> None:
+    role = exports.ansible_role(recommended({**CHANGES, "tunable.zfs_txg_timeout": 10}), MAPPING)
+    assert yaml.safe_load(role["defaults/main.yml"]) == {
+        "ztune_datasets": {"data": "tank/pg", "wal": "tank/pg/wal"}
+    }
+    found = tasks(role["tasks/main.yml"])
+    assert "ansible.builtin.assert" in found[0]
+    zfs = [t["community.general.zfs"] for t in found if "community.general.zfs" in t]
+    assert [z["name"] for z in zfs] == ["{{ ztune_datasets.data }}", "{{ ztune_datasets.wal }}"]  # type: ignore[index]
+    plain = tasks(exports.ansible(recommended({**CHANGES, "tunable.zfs_txg_timeout": 10}), MAPPING))
+    assert len(found) == len(plain) + 1
+    assert yaml.safe_load(exports.ansible_role(recommended(CHANGES), {})["defaults/main.yml"]) == {
+        "ztune_datasets": {}
+    }
+    assert yaml.safe_load(role["meta/main.yml"])["galaxy_info"]["license"] == "MIT"
+
+
+@pytest.mark.skipif(shutil.which("ansible-playbook") is None, reason="needs ansible-playbook")
+def test_a_role_sets_many_hosts_and_a_second_run_changes_nothing(machine: Machine, tmp_path: Path) -> None:
+    for name, text in exports.ansible_role(recommended(CHANGES), {}).items():
+        path = tmp_path / "roles" / "ztune" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    hosts = {}
+    for number, data in enumerate(("tank/pg", "tank/other")):
+        folder = tmp_path / f"host{number}"
+        folder.mkdir()
+        Machine(folder)
+        names = {"data": data, "wal": "tank/pg/wal"}
+        hosts[f"host{number}"] = {"state": str(folder / "state.json"), "ztune_datasets": names}
+    # Each host has the stand-in's state in a file of its own. The last gives two roles one dataset.
+    hosts["amiss"] = {**hosts["host0"], "ztune_datasets": {"data": "tank/pg", "wal": "tank/pg"}}
+    inventory = {"all": {"hosts": hosts, "vars": {"ansible_connection": "local"}}}
+    (tmp_path / "hosts.yml").write_text(json.dumps(inventory))
+    (tmp_path / "play.yml").write_text(
+        "- hosts: all\n  gather_facts: false\n  environment:\n    FAKE_ZFS: '{{ state }}'\n  roles: [ztune]\n"
+    )
+    argv = ["ansible-playbook", "-i", str(tmp_path / "hosts.yml"), str(tmp_path / "play.yml")]
+    for changed in (2, 0):
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=250)
+        said = {line.split()[0]: line for line in done.stdout.splitlines() if "unreachable=" in line}
+        assert len(said) == 3, done.stdout + done.stderr
+        for name in hosts:
+            good = name != "amiss"
+            assert f"changed={changed if good else 0} " in said[name], done.stdout
+            assert f"failed={int(not good)} " in said[name], done.stdout
+    for number, data in enumerate(("tank/pg", "tank/other")):
+        state = json.loads((tmp_path / f"host{number}" / "state.json").read_text())["datasets"]
+        assert state[data]["local"]["recordsize"] == "16384"
+        assert state["tank/pg/wal"]["local"]["logbias"] == "throughput"

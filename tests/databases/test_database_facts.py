@@ -63,7 +63,7 @@ def test_all_kinds_that_are_observed() -> None:
         *("postgresql", "mariadb", "mysql", "orientdb", "opendj", "389ds", "mongodb", "rocksdb", "sqlite"),
         *("valkey", "redis"),
     }
-    alone = [name for (name, _), (_, alone) in observed.readers().items() if alone]
+    alone = [reader.database for reader in observed.readers() if reader.alone]
     assert alone == ["sqlite", "rocksdb"]
 
 

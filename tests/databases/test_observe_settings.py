@@ -11,17 +11,18 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
-from ztune.databases.mariadb import settings as mariadb
+from ztune.databases.mariadb.onhost import settings as mariadb
 from ztune.databases.observed import databases
-from ztune.databases.postgresql import settings as postgresql
+from ztune.databases.postgresql.onhost import settings as postgresql
 from ztune.databases.postgresql.onhost.server import find_binaries
-from ztune.databases.reading import ObservedDatabase, Process, folders, ldif, size
 from ztune.errors import ZtuneError
 from ztune.onhost.host.zfs import which
+from ztune.onhost.look.reading import ObservedDatabase, Process, folders, ldif, size
 
 SECRET = "hunter2"
 
@@ -30,7 +31,7 @@ def one(place: Path, kind: str) -> ObservedDatabase:
     """The only database of a kind in a folder; no secret is in it."""
     found, _limits = databases(roots=[place])
     (database,) = [d for d in found if d.kind == kind]
-    assert SECRET not in database.model_dump_json()
+    assert SECRET not in json.dumps(asdict(database))
     return database
 
 
@@ -408,7 +409,7 @@ def test_389_directory_server(tmp_path: Path) -> None:
 def test_mongodb(tmp_path: Path) -> None:
     pytest.importorskip("yaml")
     from ztune.databases.mongodb import settings as mongodb
-    from ztune.databases.reading import Instance
+    from ztune.onhost.look.reading import Instance
 
     path = tmp_path / "mongod.conf"
     path.write_text(
@@ -427,7 +428,7 @@ def test_mongodb(tmp_path: Path) -> None:
         "storage.wiredTiger.engineConfig.cacheSizeGB": str(1 << 29),
         "replication.oplogSizeMB": str(2 << 20),
     }
-    assert SECRET not in json.dumps(found.model_dump())
+    assert SECRET not in json.dumps(asdict(found))
     path.write_text("storage: [")
     assert "is no YAML" in mongodb.read(Instance(path)).unknown["storage.engine"]
     found = mongodb.read(Instance(tmp_path))

@@ -31,11 +31,12 @@ zpool sync tank
 """
 WATCH = """
 import json, os, subprocess
-from ztune.observe import zfs_state
+from ztune.observe.zfs_state import ZfsWatch
+from ztune.onhost.look import zfs as zfs_state
 from ztune.observe.system import Sampler
 def out(*argv): return subprocess.run(argv, check=True, capture_output=True, text=True).stdout
 def kept(): return out("zpool", "get", "-Hp", "all", "tank"), out("zfs", "get", "-Hp", "all", "tank/pg")
-watch, sampler = zfs_state.ZfsWatch(), Sampler(0.5)
+watch, sampler = ZfsWatch(), Sampler(0.5)
 sampler.start()
 before = out("zpool", "iostat", "-rHp", "tank"), out("zpool", "iostat", "-wHp", "tank")
 with open("/tank/pg/wal/file", "wb", 0) as f:
@@ -176,8 +177,8 @@ ALLOCATIONS = {
 }
 VDEVS = """
 import json
-from ztune.observe import zfs_state
-print(json.dumps([pool.model_dump(mode="json") for pool in zfs_state.ZfsWatch().state({})[0].pools]))
+from ztune.observe.zfs_state import ZfsWatch
+print(json.dumps([pool.model_dump(mode="json") for pool in ZfsWatch().state({})[0].pools]))
 """
 
 

@@ -10,9 +10,11 @@ from typing import Any
 
 import pytest
 
-from ztune.observe import zfs_state
-from ztune.observe.zfs_state import Places, ZfsWatch, vdevs_of
+from ztune.observe.model import ObservedVdev
+from ztune.observe.zfs_state import ZfsWatch
 from ztune.onhost.host import mounts
+from ztune.onhost.look import zfs as zfs_state
+from ztune.onhost.look.zfs import Places, vdevs_of
 from ztune.onhost.probes import kstat, nvlist
 
 FIXTURES = Path(__file__).parents[1] / "onhost" / "probes" / "fixtures"
@@ -24,9 +26,13 @@ def config(version: str) -> dict[str, Any]:
     )
 
 
+def vdevs(config: dict[str, Any]) -> list[ObservedVdev]:
+    return [ObservedVdev.model_validate(one) for one in vdevs_of(config)]
+
+
 @pytest.mark.parametrize("version", ["2.1", "2.3"])
 def test_vdevs_of_a_real_pool(version: str) -> None:
-    found = list(vdevs_of(config(version)))
+    found = list(vdevs(config(version)))
     assert [(v.name, v.kind, v.role, len(v.disks)) for v in found] == [
         ("mirror-0", "mirror", "data", 2),
         (found[1].disks[0], "disk", "log", 1),
@@ -55,7 +61,7 @@ def test_parity_is_in_names_and_kinds_and_removed_vdevs_are_left_out() -> None:
             },
         ]
     }
-    assert [(v.name, v.kind, v.role, len(v.disks)) for v in vdevs_of({"vdev_tree": tree})] == [
+    assert [(v.name, v.kind, v.role, len(v.disks)) for v in vdevs({"vdev_tree": tree})] == [
         ("raidz2-0", "raidz2", "data", 6),
         ("draid1:4d:11c:1s-3", "draid1", "dedup", 11),
     ]

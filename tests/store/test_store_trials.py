@@ -97,6 +97,7 @@ def new_run(store: Store) -> str:
     ).id  # fmt: skip
 
 
+@pytest.mark.usefixtures("stored")
 def test_a_run_without_a_trace() -> None:
     with Store.open() as store:
         run = store.run(new_run(store))
@@ -109,6 +110,7 @@ def test_a_run_without_a_trace() -> None:
         assert store.note_run(run.id, outcome={"verdict": "resolved"}).outcome == {"verdict": "resolved"}
 
 
+@pytest.mark.usefixtures("stored")
 def test_the_runs_that_took_their_layouts_from_one() -> None:
     with Store.open() as store:
         first, second = (store.run(new_run(store)) for _ in range(2))
@@ -116,6 +118,7 @@ def test_the_runs_that_took_their_layouts_from_one() -> None:
         assert store.runs_from(first.id) == []
 
 
+@pytest.mark.usefixtures("stored")
 def test_a_layout_is_repeated_by_block_and_by_twin() -> None:
     with Store.open() as store:
         run = new_run(store)
@@ -130,6 +133,7 @@ def test_a_layout_is_repeated_by_block_and_by_twin() -> None:
         assert [t.arm for t in made] == [layout.hash, layout.hash + "+1"] * 2
 
 
+@pytest.mark.usefixtures("stored")
 def test_an_attempt_that_was_cut_is_kept_apart() -> None:
     with Store.open() as store:
         run = new_run(store)

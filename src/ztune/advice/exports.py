@@ -15,7 +15,7 @@ from ztune.onhost.tunables import PARAMETERS, TUNABLES
 from ztune.study import Dataset, DurabilityClass
 from ztune.study.durability import judge
 from ztune.study.layout import parse_layout
-from ztune.units import parse_size
+from ztune.units import listed, parse_size
 
 VERSION = 1
 _SIZES = ("recordsize", "volblocksize", "special_small_blocks")
@@ -94,6 +94,60 @@ def ansible(recommendation: Recommendation, mapping: Mapping[str, str]) -> str:
     for i, task in enumerate(tasks):
         out += ["", *_yaml_task(task)] if i else _yaml_task(task)
     return "\n".join(out) + "\n"
+
+
+def ansible_role(recommendation: Recommendation, mapping: Mapping[str, str]) -> dict[str, str]:
+    """Return the files of an Ansible role: path in its folder → text. A second run changes nothing.
+
+    Which dataset each role lives on is the variable ``ztune_datasets``, which a host or a group may set;
+    ``mapping`` (role → dataset) is its default. A host where it names none, or one dataset for two that the
+    layout keeps apart, fails before anything is set.
+    """
+    layout = applicable(recommendation)
+    templates = {
+        role: f"{{{{ ztune_datasets.{dataset.key} }}}}"
+        for dataset in layout.datasets
+        for role in dataset.roles
+    }
+    keys = [dataset.key for dataset in layout.datasets]
+    given = {
+        dataset.key: mapping[role] for dataset in layout.datasets for role in dataset.roles if role in mapping
+    }
+    named = " and ".join(f"ztune_datasets.{key} is defined" for key in keys)
+    names = ", ".join(f"ztune_datasets.{key}" for key in keys)
+    check = {
+        "name": "each role has a dataset of its own on this host",
+        "ansible.builtin.assert": {
+            "that": [
+                f"ztune_datasets is defined and {named}",
+                f"[{names}] | unique | length == {len(keys)}",
+            ],
+            "fail_msg": f"ztune_datasets has to name a dataset for each of {listed(keys)}, no two the same",
+        },
+    }
+    tasks = ansible(recommendation, templates)
+    head, _, rest = tasks.partition("\n- ")
+    intro = commands.intro(recommendation)
+    defaults = ["---", *intro]
+    defaults += ["ztune_datasets:", *(f"  {_scalar(k)}: {_scalar(v)}" for k, v in sorted(given.items()))]
+    if not given:
+        defaults[-1:] = ["ztune_datasets: {}"]
+    meta = [
+        "---",
+        "galaxy_info:",
+        "  role_name: ztune_layout",
+        f"  description: {_scalar(f'The layout that ztune recommended in run {recommendation.subject.run}')}",
+        "  license: MIT",
+        '  min_ansible_version: "2.14"',
+        "dependencies: []",
+        "collections:",
+        "  - community.general",
+    ]
+    return {
+        "tasks/main.yml": "\n".join([head, *_yaml_task(check), "", f"- {rest}"]),
+        "defaults/main.yml": "\n".join(defaults) + "\n",
+        "meta/main.yml": "\n".join(meta) + "\n",
+    }
 
 
 def _task(name: str, roles: tuple[str, ...], settings: Mapping[str, str]) -> dict[str, Any]:

@@ -251,6 +251,7 @@ class StudiedSubject(RecommendationPart):
     command: list[str]
     profiles: dict[str, str]  # name → description, of the recommended layout's devices
     place: str = ""  # where trials ran, such as "lab", "mount, modelled disks"; empty: replayed
+    made_by: str = ""  # user@host that made the run; empty: not known
 
 
 class Recommendation(RecommendationPart):

@@ -8,8 +8,8 @@ from ztune.advice.fact import Fact
 from ztune.advice.observed_datasets import find, record_bytes
 from ztune.advice.observed_roles import dataset_name, on_zfs
 from ztune.databases.database import Observed, every
-from ztune.databases.reading import ObservedDatabase
 from ztune.observe.model import Observation
+from ztune.onhost.look.reading import ObservedDatabase
 
 FACTS: dict[str, Fact] = {
     "database": Fact("database"),

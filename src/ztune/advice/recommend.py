@@ -282,6 +282,7 @@ def _subject(now: Standing, layout: Layout, workload: str | None, trace_s: float
         command=run.command,
         profiles=described,
         place=_place(run),
+        made_by=run.made_by,
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
@@ -56,10 +57,17 @@ def command(
     undo_file: Path | None = file_option(
         "--undo-file", "Where to write the undo file. Default: undo/ in the state directory."
     ),
-    export: Literal["sh", "ansible", "json"] | None = option(
-        "--export", help="Print a script, an Ansible task file or JSON instead. Changes nothing."
+    export: Literal["sh", "ansible", "ansible-role", "json"] | None = option(
+        "--export",
+        help="Print a script, an Ansible task file or JSON instead; or write an Ansible role, for many "
+        "hosts, to the folder --out. Changes nothing.",
     ),
-    out: Path | None = file_option("--out", "Write the export to FILE instead of stdout."),
+    out: Path | None = option(
+        "--out",
+        type=click.Path(path_type=Path),
+        metavar="FILE",
+        help="Write the export to FILE instead of stdout; an Ansible role to a folder.",
+    ),
     objective: str | None = option(
         "--objective", metavar="METRIC,…", help="Recommend by another objective, as `ztune recommend` does."
     ),
@@ -81,9 +89,12 @@ def command(
       ztune apply --undo ~/.local/state/ztune/undo/7f3k2a-….json --yes      take it back
       ztune apply 7f3k2a --on ssh://db1 --via "sudo -n" --dataset data=tank/pg
       ztune apply 7f3k2a --export ansible --dataset data=tank/pg --out tasks.yml
+      ztune apply 7f3k2a --export ansible-role --out roles/ztune            for many hosts
     """
     if out is not None and export is None:
         raise InputError("--out goes with --export")
+    if out is None and export == "ansible-role":
+        raise InputError("an Ansible role is a folder: say which with --out, such as --out roles/ztune")
     if export is not None and yes:
         raise InputError(
             "--export changes nothing, so it does not go with --yes; run what it writes with --yes"
@@ -191,6 +202,9 @@ def _export(
             f"the layout is of durability class {klass}; if that is what you want, add --accept-durability "
             f"{klass}"
         )
+    if kind == "ansible-role":
+        _write_role(exports.ansible_role(recommendation, mapping), out)
+        return
     text = {
         "sh": lambda: exports.shell(recommendation, mapping, plan),
         "ansible": lambda: exports.ansible(recommendation, mapping),
@@ -201,3 +215,17 @@ def _export(
     else:
         files.write(out, text, executable=kind == "sh")
         output.echo(f"written to {out}", err=True)
+
+
+def _write_role(role: Mapping[str, str], folder: Path | None) -> None:
+    assert folder is not None
+    try:
+        if folder.is_dir() and any(folder.iterdir()) and not (folder / "tasks" / "main.yml").is_file():
+            raise InputError(f"{folder} is there and is no Ansible role; name a folder that is empty or new")
+        for name in role:
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"{folder} can't be written: {error.strerror}") from None
+    for name, text in role.items():
+        files.write(folder / name, text)
+    output.echo(f"written to {folder}", err=True)

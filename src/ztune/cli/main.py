@@ -33,6 +33,7 @@ COMMANDS: dict[str, str] = {
     "report": "Write the HTML report of a run.",
     "results": "Hand results on: one file, merged with others', as a page.",
     "runs": "The runs there are.",
+    "store": "The runs of a team in one PostgreSQL; copies between stores.",
     "show": "One run, or one trial in full.",
     "claims": "What others claimed of databases on ZFS, and whether it holds.",
     "studies": "Published studies run again, their tables beside ours.",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from contextlib import ExitStack
+from importlib import resources
 from pathlib import Path
 
 import click
@@ -11,15 +12,29 @@ from rich.live import Live
 
 from ztune import files, output
 from ztune.advice.findings import Finding, Undecided, findings, undecided, unknown_roles
-from ztune.cli._options import file_option, option, takes
+from ztune.cli import _hosts
+from ztune.cli._hosts import (
+    HostsOptions,
+    dashboard_option,
+    every_option,
+    expect_option,
+    hosts_option,
+    metrics_option,
+)
+from ztune.cli._options import file_option, group, option, takes
 from ztune.cli._values import FiniteRange
 from ztune.errors import InputError
+from ztune.hosts.asking import HostAnswer
+from ztune.hosts.drift import drifts, read_expected
+from ztune.hosts.listed import ListedHost, read_hosts
+from ztune.hosts.metrics import address
 from ztune.observe.model import Observation
 from ztune.observe.sources import MEANINGS, READERS, read_files
 from ztune.observe.subjects import ObservedSubject, choose
 from ztune.observe.watch import watch
 from ztune.onhost.words import ROLES
 from ztune.report import observed_html, observed_terminal
+from ztune.report.hosts import show_drift
 from ztune.trace.roles import RoleRules
 
 _LINE_S = 30.0
@@ -69,10 +84,16 @@ def command(
         help="Account to ask the database for its settings as, read-only. Default: for root the one that the "
         "server runs as, else yours. It needs no special rights.",
     ),
+    hosts: Path | None = hosts_option,
+    many: HostsOptions = group(only_with="--hosts"),
+    expect: Path | None = expect_option,
+    metrics: str | None = metrics_option,
+    every: float = every_option,
+    dashboard: bool = dashboard_option,
     out: Path | None = file_option("--out", "Write an HTML report."),
     save: Path | None = file_option("--save", "Keep the observation as JSON; --from reads it again."),
     as_json: bool = option("--json", help="Print the observation and the findings as JSON."),
-) -> None:
+) -> int:
     """See what a live database does to its file system, and what would be better. Nothing is changed.
 
     The kernel counts, by role, file and system call: sizes and times of reads and writes, fsyncs, what is
@@ -87,15 +108,45 @@ def command(
       ztune observe --dataset tank/pg
       ztune observe --from writes.txt --as write-sizes --role 'data*=data'
       zpool iostat -r tank > r.txt; ztune observe --from r.txt
+      ztune observe --hosts hosts.txt                  two hundred hosts over ssh: one ranked table
+      ztune observe --hosts hosts.txt --expect recommended.json
+      ztune observe --hosts hosts.txt --metrics :9743  Prometheus scrapes it; --dashboard shows it in Grafana
+
+    With --hosts each host is asked over ssh by python3 alone, for 10 s unless --seconds says otherwise;
+    nothing is left there. Exit code 3: a host could not be asked; its row says why.
 
     Needs root (or CAP_BPF and CAP_PERFMON). On a kernel without BTF it falls back to what /proc tells, and
     says what is lost. --from needs nothing.
     """
+    if dashboard:
+        output.echo(resources.files("ztune.report").joinpath("dashboard.json").read_text("utf-8"), nl=False)
+        return 0
     rules = RoleRules.parse(roles)
     for path_ in (out, save):
         if path_ is not None:
             files.check(path_)
     live = [pid, unit, dataset, path, seconds]
+    expected = None if expect is None else read_expected(expect)
+    if hosts is not None:
+        _refuse_with_hosts(
+            (pid, "--pid"), (unit, "--unit"), (dataset, "--dataset"), (path, "--path"), (user, "--user"),
+            (sources, "--from"), (no_files, "--no-files"), (out, "--out"), (save, "--save"),
+            (meaning, "--as"), (format_, "--format"),
+        )  # fmt: skip
+        listed = read_hosts(hosts)
+        answers: list[HostAnswer] = []
+
+        def ask() -> list[HostAnswer]:
+            answers[:] = _hosts.ask(listed, seconds, many, rules, expected)
+            return answers
+
+        if metrics is not None:
+            code = _hosts.watch(ask, metrics, every, expected)
+            if code is not None:
+                return code
+        else:
+            ask()
+        return _hosts.show(answers, expected, many, as_json)
     if sources:
         if any(value is not None for value in live):
             raise InputError(
@@ -105,19 +156,53 @@ def command(
     else:
         if meaning or format_:
             raise InputError("--as and --format say what --from reads; name the file with --from")
-        seen = _observe(choose(pid, unit, dataset, path), seconds, rules, not no_files, user)
+        subject = choose(pid, unit, dataset, path)
+
+        def look(window: float | None = seconds) -> Observation:
+            return _observe(subject, window, rules, not no_files, user)
+
+        if metrics is not None and address(metrics) is not None:
+            window = _hosts.SECONDS if seconds is None else seconds
+
+            def again() -> list[HostAnswer]:
+                found = look(window)
+                # Ctrl-C ends a window, as does the end of what is observed: there is no next one.
+                if found.seconds is not None and found.seconds < window - 1:
+                    raise KeyboardInterrupt
+                return [_answer(found)]
+
+            return _hosts.watch(again, metrics, every, expected) or 0
+        seen = look()
     found, open_ = findings(seen), undecided(seen)
     if save is not None:
         files.write(save, json.dumps(seen.to_json(), indent=1) + "\n")
     if out is not None:
         files.write(out, observed_html.render(seen, found, open_))
+    if metrics is not None:
+        _hosts.watch(lambda: [_answer(seen)], metrics, every, expected)
+    drifted = [] if expected is None else drifts(seen, expected)
     if as_json:
-        output.print_json(_json(seen, found, open_))
-        return
+        said = _json(seen, found, open_)
+        output.print_json(said if expected is None else {**said, "drift": _hosts.drift_json(drifted)})
+        return _hosts.exit_code([drifted], True)
+    if expected is not None:
+        show_drift({seen.host or "this host": drifted}, expected.path, everything=True)
     observed_terminal.show(output.Console(), seen, found, open_)
     for written in (out, save):
         if written is not None:
             output.echo(str(written))
+    return _hosts.exit_code([drifted], True)
+
+
+def _answer(seen: Observation) -> HostAnswer:
+    name = seen.host or "this host"
+    return HostAnswer(ListedHost(name, name, None), seen)
+
+
+def _refuse_with_hosts(*given: tuple[object, str]) -> None:
+    for value, flag in given:
+        if value:
+            raise InputError(f"{flag} observes this host; --hosts asks others, so they don't go together")
 
 
 def _json(seen: Observation, found: list[Finding], open_: list[Undecided]) -> dict[str, object]:

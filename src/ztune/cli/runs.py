@@ -68,6 +68,7 @@ def command(
                     "openzfs": run.versions.get("openzfs", ""),
                     "engine": run.versions.get("engine", ""),
                     "seed": run.seed,
+                    "made_by": run.made_by,
                 }
             )
     if as_json:
@@ -76,8 +77,13 @@ def command(
     if not rows:
         output.echo("There are no runs yet; `ztune screen TRACE` or `ztune run WORKLOAD` makes one.")
         return
+    # Whose a run is matters where there are others'.
+    makers = {row["made_by"] for row in rows}
+    by = len(makers) > 1
+    heads = ("run", "created (UTC)", "status", "trials", "name", "trace, or where it ran")
     output.print_table(
-        ("run", "created (UTC)", "status", "trials", "name", "trace, or where it ran"), map(_cells, rows)
+        (*heads, "made by") if by else heads,
+        [(*_cells(row), row["made_by"]) if by else _cells(row) for row in rows],
     )
 
 

@@ -285,7 +285,7 @@ def _unfinished(store: Store, name: str, trace: Trace | None) -> Run:
     """Return the run to resume: the one named, or the last that was made from ``trace`` and not finished."""
     if name not in ("last", "latest"):
         return resolve(name, "run", store=store)
-    runs = [r for r in store.runs() if trace is None or r.trace_sha == trace.sha]
+    runs = [r for r in store.runs() if store.is_own(r) and (trace is None or r.trace_sha == trace.sha)]
     cut = [r for r in runs if r.status != "done" or any(t.status != "ok" for t in store.trials(r.id))]
     if not cut:
         what = "" if trace is None else f" of {trace.path}"

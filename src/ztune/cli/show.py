@@ -116,7 +116,7 @@ def _again(run: Run, trial: Trial) -> dict[str, Any]:
 def _run_fields(run: Run) -> dict[str, object]:
     names = (
         "id", "kind", "name", "created", "status", "trace_path", "trace_sha", "environment", "versions",
-        "seed", "command", "options", "warnings", "target", "job", "source_run", "outcome",
+        "seed", "command", "options", "warnings", "target", "job", "source_run", "outcome", "made_by",
     )  # fmt: skip
     return {**{n: getattr(run, n) for n in names}, "objective": run.objective.model_dump(mode="json")}
 
@@ -156,7 +156,8 @@ def _print_run(run: Run, trials: Sequence[Trial]) -> None:
     machine = [str(run.environment[key]) for key in ("kernel", "cpu") if run.environment.get(key)]
     machine += [f"{memory >> 20} MiB"] if isinstance(memory, int) else []
     output.echo(f"machine     {', '.join(machine) or 'not recorded'}")
-    output.echo(f"made        {run.created}, status {run.status}, seed {run.seed}")
+    by = f" by {run.made_by}" if run.made_by else ""
+    output.echo(f"made        {run.created}{by}, status {run.status}, seed {run.seed}")
     for warning in run.warnings:
         output.echo(f"warning     {warning}")
     for trial in trials:

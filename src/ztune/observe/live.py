@@ -23,7 +23,7 @@ from ztune.observe.live_proc import LOST, LOST_ENDED, LOST_FILES, LOST_RIGHTS, P
 from ztune.observe.model import Group, Observation, ObservedTransfers
 from ztune.observe.subjects import ObservedSubject
 from ztune.observe.system import interrupts as read_interrupts
-from ztune.observe.zfs_state import Places
+from ztune.onhost.look.zfs import Places
 from ztune.onhost.probes import kstat, procfs
 from ztune.trace.recorders.files import Mounts, is_storage
 from ztune.trace.recorders.processes import mapped_files

@@ -12,7 +12,7 @@ from typing import Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from ztune.databases.reading import ObservedDatabase
+from ztune.onhost.look.reading import ObservedDatabase
 
 FORMAT: Final = "ztune-observation"
 VERSION: Final = 1

@@ -11,13 +11,12 @@ import re
 import threading
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 from ztune.observe.model import ObservedDisk, Series
+from ztune.onhost.look.disks import between, block_devices
 from ztune.onhost.probes import kstat, procfs
-from ztune.onhost.probes.procfs import Number
 
 MOST_ROWS: Final = 3600
 """Readings that are kept: when there are more, every other one is dropped and the interval doubled."""
@@ -245,25 +244,6 @@ _RATES: dict[str, Rates] = {
 }
 
 
-def _sysfs(number: Number, name: str) -> str | None:
-    try:
-        return Path(f"/sys/dev/block/{number[0]}:{number[1]}/{name}").read_text(encoding="ascii").strip()
-    except OSError:
-        return None
-
-
-def block_devices() -> dict[Number, str]:
-    """Return the host's whole block devices by number: no partitions, no empty loop devices or the like."""
-    found: dict[Number, str] = {}
-    with suppress(OSError):
-        for folder in Path("/sys/block").iterdir():
-            with suppress(OSError, ValueError):
-                major, _, minor = (folder / "dev").read_text(encoding="ascii").strip().partition(":")
-                if (folder / "size").read_text(encoding="ascii").strip() != "0":
-                    found[int(major), int(minor)] = folder.name
-    return found
-
-
 class Sampler:
     """Reads the host's counters once an interval, in a thread of its own, from ``start`` to ``stop``."""
 
@@ -378,41 +358,11 @@ class Sampler:
     def disks(self, pools: Mapping[str, str] | None = None) -> tuple[ObservedDisk, ...]:
         """Return the host's whole block devices over the window, by name.
 
-        ``pools``: name of a disk → the pool that it belongs to (``zfs_state.disk_pools``). Devices without a
+        ``pools``: name of a disk → the pool that it belongs to (``zfs.disk_pools``). Devices without a
         request that are in no pool are left out.
         """
-        found = []
-        for number, name in sorted(self._names.items(), key=lambda item: item[1]):
-            then, now = self._first.get(number), self._last.get(number)
-            pool = (pools or {}).get(name)
-            if then is None or now is None:
-                continue
-            change = now.since(then)
-            if pool is None and not change.reads and not change.writes and not change.flushes:
-                continue
-            rotational = _sysfs(number, "queue/rotational")
-            logical = _sysfs(number, "queue/logical_block_size")
-            physical = _sysfs(number, "queue/physical_block_size")
-            found.append(
-                ObservedDisk(
-                    name=name,
-                    pool=pool,
-                    rotational=None if rotational is None else rotational == "1",
-                    logical_sector=int(logical) if logical else None,
-                    physical_sector=int(physical) if physical else None,
-                    reads=change.reads,
-                    writes=change.writes,
-                    read_bytes=change.read_bytes,
-                    write_bytes=change.write_bytes,
-                    read_seconds=change.read_ms / 1e3,
-                    write_seconds=change.write_ms / 1e3,
-                    flushes=change.flushes,
-                    flush_seconds=None if change.flush_ms is None else change.flush_ms / 1e3,
-                    busy_share=min(1.0, change.busy_ms / 1e3 / self.seconds) if self.seconds else None,
-                    mean_queue=change.queue_ms / 1e3 / self.seconds if self.seconds else None,
-                )
-            )
-        return tuple(found)
+        found = between(self._names, self._first, self._last, self.seconds, pools or {})
+        return tuple(ObservedDisk.model_validate(one) for one in found)
 
 
 def _short(value: float) -> float:

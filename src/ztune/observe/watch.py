@@ -13,6 +13,7 @@ from ztune.observe.live import LiveObservation
 from ztune.observe.model import Group, Observation, ObservedFiles, ObservedZfs
 from ztune.observe.subjects import ObservedSubject
 from ztune.observe.system import Sampler
+from ztune.onhost.look.zfs import disk_pools
 from ztune.trace.roles import RoleRules
 from ztune.trace.view import common_folder
 
@@ -68,7 +69,7 @@ def watch(
     return seen.model_copy(
         update={
             "series": sampler.series(),
-            "disks": sampler.disks(zfs_state.disk_pools()),
+            "disks": sampler.disks(disk_pools()),
             "zfs": state,
             "databases": settings,
             "files": found,

@@ -1,4 +1,4 @@
-"""The trial program's command line: ``hello``, ``run``, ``clean``, ``list``. See docs/trial-format.md."""
+"""The trial program's command line: ``hello``, ``look``, ``run`` … See docs/trial-format.md."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ztune.onhost.events import Events
     from ztune.onhost.trial.spec import Spec
 
-USAGE = "usage: ztune-trial hello | run | clean --state DIR [--patience N] | list --state DIR"
+USAGE = "usage: ztune-trial hello | look | run | clean --state DIR [--patience N] | list --state DIR"
 MAX_SPEC = 4 << 20
 
 
@@ -33,6 +33,10 @@ def main(argv: list[str] | None = None) -> int:
 
             print(json.dumps(environment()), flush=True)
             return 0
+        if command == "look" and not words:
+            from ztune.onhost.look import answer
+
+            return answer.main()
         if command == "run" and not words:
             return _run()
         if command in ("clean", "list"):

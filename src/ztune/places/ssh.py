@@ -28,7 +28,7 @@ CONNECT_S = 20
 # After a minute without an answer the connection counts as lost; the trial there sees the end of its input.
 _ALIVE = ("-o", "ServerAliveInterval=15", "-o", "ServerAliveCountMax=4")
 _LOST = 255  # ssh's own exit code
-_PYTHONS = ("python3", *(f"python3.{minor}" for minor in range(20, 10, -1)))
+PYTHONS = ("python3", *(f"python3.{minor}" for minor in range(20, 10, -1)))
 # Prints user id, whether sudo works quietly, and the first Python that is new enough (or the version of the
 # one
 # that is not).
@@ -75,6 +75,28 @@ except (OSError, errors.InputError) as error:
 """
 
 
+def parse_url(url: str) -> tuple[str, str, int | None]:
+    """Return the host, the destination for ssh (``user@host``) and the port of a URL such as
+    ``ssh://user@host:22`` or ``ssh://alias``. Raises InputError.
+    """
+    port: int | None
+    try:
+        parts = urlsplit(url)
+        port, user = parts.port, parts.username or ""
+        host = parts.netloc.rpartition("@")[2].partition(":")[0] if "[" not in url else parts.hostname or ""
+    except ValueError:  # a bracket without its other, a port that is no number
+        parts, port, user, host = urlsplit(""), None, "", ""
+    plain = re.compile(r"[A-Za-z0-9_.:%][A-Za-z0-9_.:%-]*")
+    if (
+        parts.scheme != "ssh"
+        or not plain.fullmatch(host)
+        or (user and not plain.fullmatch(user))
+        or parts.path not in {"", "/"}
+    ):
+        raise InputError(f'"{url}" is not a host; write ssh://HOST, ssh://USER@HOST or ssh://USER@HOST:PORT')
+    return host, f"{user}@{host}" if user else host, port
+
+
 class Ssh(UsersHost):
     """A host that OpenSSH knows."""
 
@@ -82,28 +104,8 @@ class Ssh(UsersHost):
 
     def __init__(self, url: str, placing: Placing, *, state: str = STATE) -> None:
         """Take a URL such as ``ssh://user@host:22`` or ``ssh://alias``. Raises InputError."""
-        port: int | None
-        try:
-            parts = urlsplit(url)
-            port, user = parts.port, parts.username or ""
-            host = (
-                parts.netloc.rpartition("@")[2].partition(":")[0] if "[" not in url else parts.hostname or ""
-            )
-        except ValueError:  # a bracket without its other, a port that is no number
-            parts, port, user, host = urlsplit(""), None, "", ""
-        plain = re.compile(r"[A-Za-z0-9_.:%][A-Za-z0-9_.:%-]*")
-        if (
-            parts.scheme != "ssh"
-            or not plain.fullmatch(host)
-            or (user and not plain.fullmatch(user))
-            or parts.path not in {"", "/"}
-        ):
-            raise InputError(
-                f'"{url}" is not a host; write ssh://HOST, ssh://USER@HOST or ssh://USER@HOST:PORT'
-            )
+        host, self._destination, self._port = parse_url(url)
         super().__init__(url.rstrip("/"), host, placing, state)
-        self._destination = f"{user}@{host}" if user else host
-        self._port = port
         self._folder: Path | None = None
         self._python = ""
         self._home = ""
@@ -175,7 +177,7 @@ class Ssh(UsersHost):
         return f"{self.where} can't be reached by ssh: {reason}"
 
     def _probe(self) -> None:
-        done = self._run(_PROBE.format(pythons=" ".join(_PYTHONS)))
+        done = self._run(_PROBE.format(pythons=" ".join(PYTHONS)))
         lines = done.stdout.decode(errors="replace").split("\n")
         # A login shell may print a greeting before.
         found = [line.strip() for line in lines if line.strip()][-3:]

@@ -21,6 +21,7 @@ from ztune.onhost.words import ROLES
 from ztune.output import Console, Text
 from ztune.report.measured import settings_text
 from ztune.report.severity import SEVERITY, grouped
+from ztune.store.db import by_others
 from ztune.study.layout import parse_layout
 from ztune.units import counted
 
@@ -104,8 +105,9 @@ def of(r: Recommendation, flags: Sequence[str] = ()) -> Brief:
     answer = f"keep what you have, of {count}" if keeps else f"the best of {count}"
     if not keeps and not r.headlines:
         answer += "; the base layout has no result"
+    run = f"run {r.subject.run}{by_others(r.subject.made_by)}"
     return Brief(
-        head=f"{r.subject.workload or r.subject.study}, run {r.subject.run}: {answer}",
+        head=f"{r.subject.workload or r.subject.study}, {run}: {answer}",
         evidence=_evidence(r),
         roles=tuple(_roles(r)),
         figures=tuple(_figure(h, keeps) for h in r.headlines),

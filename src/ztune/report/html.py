@@ -26,6 +26,7 @@ from ztune.report.predictions import predicted_load
 from ztune.report.severity import grouped
 from ztune.report.source import RunEvidence
 from ztune.report.terminal import elsewhere, said
+from ztune.store.db import by_others
 from ztune.store.records import Run, Trial
 from ztune.study.layout import parse_layout
 from ztune.trace.figures import GroupSummary, Summary, Transfers
@@ -186,6 +187,7 @@ def environment() -> jinja2.Environment:
         size=format_size,
         sentence=lambda text: text[:1].upper() + text[1:],
         code=_code,
+        by_others=by_others,
     )
     made.globals.update(
         show=units.show,

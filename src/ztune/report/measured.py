@@ -25,6 +25,7 @@ from ztune.analysis.verdict import sentence
 from ztune.output import Console, Text
 from ztune.report import neighbours
 from ztune.runs.follow import followed
+from ztune.store.db import by_others
 from ztune.store.records import Run, Trial
 from ztune.study import DurabilityClass
 
@@ -51,7 +52,8 @@ def head(now: Standing) -> str:
         pace = "disks as fast as this machine" if run.target.get("disks") == "instant" else "modelled disks"
         cached = ", with the kernel's page cache" if run.target.get("page_cache") else ""
         accel = f" (in user space, {pace}, real time{cached})"
-    return f"Run {run.id}: {run.job.get('workload', run.name)}{zfs}, measured on {where}{accel}."
+    who = by_others(run.made_by)
+    return f"Run {run.id}{who}: {run.job.get('workload', run.name)}{zfs}, measured on {where}{accel}."
 
 
 def verdict(now: Standing) -> str:

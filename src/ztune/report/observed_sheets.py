@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ztune.analysis import units
-from ztune.databases.reading import ObservedDatabase
 from ztune.observe import histograms
 from ztune.observe.model import Observation, ObservedTransfers, Syncs
+from ztune.onhost.look.reading import ObservedDatabase
 from ztune.trace.view import count, rate, share, size
 
 _TOP = 12

@@ -100,7 +100,7 @@ class RunEvidence:
 
 def last_finished(store: Store) -> str:
     """Return the id of the last run that is done, else of the last. Raises InputError if there is none."""
-    done = [run.id for run in store.runs() if run.status == "done"]
+    done = [run.id for run in store.runs() if run.status == "done" and store.is_own(run)]
     return done[-1] if done else store.run("last").id
 
 

@@ -143,7 +143,7 @@ def resume(
     if not run.measured:
         raise InputError(f"run {run.id} is a replay; `ztune screen --resume {run.id}` goes on with it")
     if store.is_live(run):
-        raise InputError(f"run {run.id} is being worked on by process {run.pid}; wait for it or stop it")
+        raise InputError(store.busy(run))
     job, options = RunJob.of(run), TrialOptions.of(run)
     watcher = observer or Observer()
     with _up(place, watcher):

@@ -31,11 +31,10 @@ _MEMORY = Path("/dev/shm")
 class Rows:
     """What a statement returned, all of it."""
 
-    def __init__(self, rows: list[sqlite3.Row], lastrowid: int | None) -> None:
+    def __init__(self, rows: Sequence[Any]) -> None:
         self._rows = rows
-        self.lastrowid = lastrowid
 
-    def fetchall(self) -> list[sqlite3.Row]:
+    def fetchall(self) -> Sequence[Any]:
         """Return every row."""
         return self._rows
 
@@ -43,12 +42,14 @@ class Rows:
         """Return the first row, None if there is none."""
         return self._rows[0] if self._rows else None
 
-    def __iter__(self) -> Iterator[sqlite3.Row]:
+    def __iter__(self) -> Iterator[Any]:
         return iter(self._rows)
 
 
 class Connection:
     """A connection to ``path``, or to a copy in memory where that can only be read."""
+
+    dialect = "sqlite"
 
     def __init__(self, path: Path) -> None:
         """Open it; nothing is read. Raises ZtuneError."""
@@ -83,7 +84,7 @@ class Connection:
         while True:
             try:
                 cursor = self._db.execute(sql, values)
-                return Rows(cursor.fetchall(), cursor.lastrowid)
+                return Rows(cursor.fetchall())
             except (sqlite3.IntegrityError, sqlite3.ProgrammingError):
                 raise  # a fault of ours
             except sqlite3.DatabaseError as error:
@@ -94,6 +95,19 @@ class Connection:
                     said = True
                     output.echo(f"waiting for another process that has {self.path} locked", err=True)
                 time.sleep(_EACH_S)
+
+    def begin(self) -> None:
+        """Begin a transaction that writes."""
+        # IMMEDIATE: take the write lock before reading, so that two processes never deadlock on an upgrade.
+        self.execute("BEGIN IMMEDIATE")
+
+    def version(self) -> int:
+        """Return the version of the schema; 0 where there is none yet."""
+        return int(self.execute("PRAGMA user_version").fetchone()[0])
+
+    def set_version(self, version: int) -> None:
+        """Note the version of the schema."""
+        self.execute(f"PRAGMA user_version = {version:d}")
 
     def read_from_memory(self, why: str) -> None:
         """Go on with a copy of the database in memory, which has what is in its log too.

@@ -1,22 +1,25 @@
-"""The results database: SQLite, migrated by version, safe for several ztune processes at once."""
+"""The results database: SQLite or PostgreSQL, migrated by version, safe for several processes at once."""
 
 from __future__ import annotations
 
 import json
 import os
 import secrets
+import socket
 import sqlite3
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from ztune import output, paths
 from ztune.errors import InputError, ZtuneError
+from ztune.onhost.look.reading import own_account
 from ztune.store.connection import Connection, ReadOnlyError
+from ztune.store.postgresql import SCHEMES, PostgresConnection
 from ztune.store.records import Run, SeriesRef, Trial
 from ztune.study import Layout, Objective, Study
 from ztune.study.layout import parse_layout
@@ -29,9 +32,11 @@ _RUN_JSON = (
 )
 
 
-def migrations() -> list[tuple[int, str]]:
+def migrations(dialect: str = "sqlite") -> list[tuple[int, str]]:
     """Return (version, SQL) of every migration, in order; 001_init.sql has version 1."""
     folder = resources.files("ztune.store").joinpath("schema")
+    if dialect != "sqlite":
+        folder = folder.joinpath(dialect)
     found = [(int(f.name[:3]), f.read_text()) for f in folder.iterdir() if f.name.endswith(".sql")]
     return sorted(found)
 
@@ -60,6 +65,16 @@ def _is_utf8(text: str) -> bool:
     return True
 
 
+def here() -> str:
+    """Return who we are: user@host."""
+    return f"{own_account()}@{socket.gethostname()}"
+
+
+def by_others(made_by: str) -> str:
+    """Return who made a run, for a sentence: ", made by alice@db1"; "" for ours and where it is not known."""
+    return "" if made_by in ("", here()) else f", made by {made_by}"
+
+
 def _dump(value: object) -> str:
     # Keys keep their order: that of a study's axes decides which layouts come first.
     return json.dumps(value, separators=(",", ":"), allow_nan=False)
@@ -68,22 +83,33 @@ def _dump(value: object) -> str:
 class Store:
     """The results. Use ``Store.open()``; close it, or use it as a context manager."""
 
-    def __init__(self, path: Path, connection: Connection) -> None:
+    def __init__(self, path: Path | str, connection: Connection | PostgresConnection) -> None:
         self.path = path
+        """The file, or the URL without its password."""
         self._db = connection
         self._origin_kept = True
 
     @classmethod
-    def open(cls, path: Path | None = None) -> Store:
-        """Open (and make or migrate) the database at ``path``, by default the one in the state directory.
+    def open(cls, path: Path | str | None = None) -> Store:
+        """Open (and make or migrate) the database at ``path``: a file, or ``postgresql://…``; by default what
+        ``$ZTUNE_STORE`` says, else the one in the state directory.
 
         Where it can't be written, for a full or read-only disk, what is stored can be read all the same.
 
         Raises:
             InputError: it is of a newer ztune, or damaged, or no database.
-            ZtuneError: its disk fails, or another process keeps it locked.
+            ZtuneError: its disk fails, another process keeps it locked, or its server can't be reached.
+            MissingError: the driver for PostgreSQL is not installed.
         """
-        path = path or paths.database()
+        path = path or os.environ.get("ZTUNE_STORE") or paths.database()
+        if isinstance(path, str) and path.startswith(SCHEMES):
+            return cls._shared(path)
+        if isinstance(path, str) and "://" in path:
+            raise InputError(
+                f"the results database {path.partition('://')[0]}://… is of no kind that ztune knows; "
+                "write postgresql://USER@HOST/DATABASE, or the path of a file"
+            )
+        path = Path(path)
         connection = Connection(path)
         store = cls(path, connection)
         try:
@@ -98,6 +124,22 @@ class Store:
             raise
         return store
 
+    @classmethod
+    def _shared(cls, url: str) -> Store:
+        connection = PostgresConnection(url)
+        store = cls(connection.path, connection)
+        try:
+            store._migrate()
+        except BaseException:
+            connection.close()
+            raise
+        return store
+
+    @property
+    def shared(self) -> bool:
+        """Whether several people may use it: runs in it may be others', and their files elsewhere."""
+        return isinstance(self._db, PostgresConnection)
+
     def close(self) -> None:
         """Close the connection."""
         self._db.close()
@@ -109,17 +151,16 @@ class Store:
         self.close()
 
     @contextmanager
-    def _write(self) -> Iterator[Connection]:
+    def _write(self) -> Iterator[Connection | PostgresConnection]:
         if self._db.why_read_only:
             raise ReadOnlyError(self._db.why_read_only)
         with self._transaction() as db:
             yield db
 
     @contextmanager
-    def _transaction(self) -> Iterator[Connection]:
-        # IMMEDIATE: take the write lock before reading, so that two processes never deadlock on an upgrade.
-        self._db.execute("BEGIN IMMEDIATE")
+    def _transaction(self) -> Iterator[Connection | PostgresConnection]:
         try:
+            self._db.begin()
             yield self._db
             self._db.execute("COMMIT")
         except BaseException:
@@ -129,16 +170,21 @@ class Store:
             raise
 
     def _version(self) -> int:
-        return int(self._db.execute("PRAGMA user_version").fetchone()[0])
+        return self._db.version()
 
     def _migrate(self) -> None:
-        known = migrations()
+        known = migrations(self._db.dialect)
         newest = known[-1][0]
         if self._version() > newest:
             raise InputError(
                 f"the results database {self.path} has version {self._version()}, this ztune knows "
                 f"up to {newest}; use a newer ztune, or another ZTUNE_HOME"
             )
+        if isinstance(self._db, PostgresConnection):
+            if self._version() < newest:
+                with self._transaction() as shared:
+                    self._apply(known, shared)
+            return
         if self._version() < newest:
             if not self._db.why_read_only:
                 self._db.execute("PRAGMA journal_mode = WAL")
@@ -146,17 +192,20 @@ class Store:
             # transaction, so it stands before one.
             self._db.execute("PRAGMA foreign_keys = OFF")
             with self._transaction() as db:
-                for version, sql in known:
-                    if version > self._version():  # another process may have been first
-                        for statement in _statements(sql):
-                            db.execute(statement)
-                        db.execute(f"PRAGMA user_version = {version:d}")
+                self._apply(known, db)
                 if db.execute("PRAGMA foreign_key_check").fetchone() is not None:
                     raise InputError(
                         f"the results database {self.path} can't be used: it has trials without a run; move "
                         "it away or set ZTUNE_HOME"
                     )
         self._db.execute("PRAGMA foreign_keys = ON")
+
+    def _apply(self, known: Sequence[tuple[int, str]], db: Connection | PostgresConnection) -> None:
+        for version, sql in known:
+            if version > self._version():  # another process may have been first
+                for statement in _statements(sql):
+                    db.execute(statement)
+                db.set_version(version)
 
     def origin(self) -> str:
         """Return the random id of this store, 16 hex digits; it says nothing of the machine.
@@ -225,9 +274,16 @@ class Store:
                 "job": _dump(job or {}),
                 "source_run": source_run,
                 "outcome": _dump(outcome or {}),
+                "made_by": here(),
+                "works_on": socket.gethostname(),
             }
             _insert(db, "run", row)
+            self._claim(run_id)
         return self.run(run_id)
+
+    def _claim(self, run_id: str) -> bool:
+        """Take a run for this process where the store can tell others so; False: another one has it."""
+        return not isinstance(self._db, PostgresConnection) or self._db.claim(run_id)
 
     def finish_run(self, run_id: str, status: str) -> None:
         """Set the status that a run ended with: "done", "interrupted" or "failed"."""
@@ -235,6 +291,8 @@ class Store:
             db.execute(
                 "UPDATE run SET status = ?, pid = NULL, pid_started = NULL WHERE id = ?", (status, run_id)
             )
+        if isinstance(self._db, PostgresConnection):
+            self._db.release(run_id)
 
     def note_run(self, run_id: str, **fields: object) -> Run:
         """Replace ``warnings``, ``target``, ``versions``, ``options``, ``job`` or ``outcome`` of a run."""
@@ -252,13 +310,12 @@ class Store:
         """
         with self._write() as db:
             run = self.run(run_id)
-            if self.is_live(run) and run.pid != os.getpid():
-                raise InputError(
-                    f"run {run_id} is being worked on by process {run.pid}; wait for it or stop it"
-                )
+            ours = run.pid == os.getpid() and not self.shared
+            if (self.is_live(run) and not ours) or not self._claim(run_id):
+                raise InputError(self.busy(run))
             db.execute(
-                "UPDATE run SET status = 'running', pid = ?, pid_started = ? WHERE id = ?",
-                (os.getpid(), _started(os.getpid()), run_id),
+                "UPDATE run SET status = 'running', pid = ?, pid_started = ?, works_on = ? WHERE id = ?",
+                (os.getpid(), _started(os.getpid()), socket.gethostname(), run_id),
             )
             for row in db.execute(
                 "SELECT * FROM trial WHERE run_id = ? AND status IN ('running', 'failed')", (run_id,)
@@ -266,13 +323,25 @@ class Store:
                 _again(db, row, row["error"] or "ztune ended before the trial did")
         return self.run(run_id)
 
-    @staticmethod
-    def is_live(run: Run) -> bool:
+    def is_live(self, run: Run) -> bool:
         """Whether the process that works on ``run`` still exists (a reused process number does not count)."""
         if run.status != "running" or run.pid is None:
             return False
+        if isinstance(self._db, PostgresConnection):
+            return self._db.claimed(run.id)  # it may be on another machine
         started = _started(run.pid)
         return started is not None and abs(started - (run.pid_started or 0.0)) < 1.0
+
+    def is_own(self, run: Run) -> bool:
+        """Whether it is ours, where a store is shared: a run that nobody named is never somebody else's."""
+        return not self.shared or run.made_by == here()
+
+    @staticmethod
+    def busy(run: Run) -> str:
+        """Return the sentence for a run that is worked on already."""
+        away = run.works_on not in ("", socket.gethostname())
+        where = f" on {run.works_on}" if away else ""
+        return f"run {run.id} is being worked on by process {run.pid}{where}; wait for it or stop it"
 
     def runs(self) -> list[Run]:
         """Return all runs, oldest first."""
@@ -286,10 +355,17 @@ class Store:
     def run(self, run_id: str = "last") -> Run:
         """Return the run with this id, a unique beginning of one, or "last". Raises InputError without it."""
         if run_id == "last":
-            rows = self._db.execute("SELECT * FROM run ORDER BY seq DESC LIMIT 1").fetchall()
+            if self.shared:  # "last" is never somebody else's
+                rows = self._db.execute(
+                    "SELECT * FROM run WHERE made_by = ? ORDER BY seq DESC LIMIT 1", (here(),)
+                ).fetchall()
+            else:
+                rows = self._db.execute("SELECT * FROM run ORDER BY seq DESC LIMIT 1").fetchall()
+            if not rows and self.shared:
+                raise InputError(f"{here()} has made no runs in {self.path} yet; `ztune runs` lists all")
             if not rows:
                 raise InputError(f"there are no runs in {self.path} yet; `ztune screen TRACE` makes one")
-        elif not _is_utf8(run_id):
+        elif not _is_utf8(run_id) or "\0" in run_id:
             rows = []
         else:
             rows = self._db.execute(
@@ -309,12 +385,42 @@ class Store:
         """Raise InputError if one of the runs goes on, or if a run that stays has its layouts from one."""
         for run in map(self.run, run_ids):
             if self.is_live(run):
-                raise InputError(
-                    f"run {run.id} is being worked on by process {run.pid}; wait for it or stop it"
-                )
+                raise InputError(self.busy(run))
             for other in self.runs_from(run.id):
                 if other.id not in run_ids:
                     raise InputError(f"run {other.id} has its layouts from run {run.id}; delete it too")
+
+    def take(self, other: Store, run: Run) -> bool:
+        """Copy a run of another store with its trials; False where it is here already.
+
+        It keeps its id, its maker and its times. Its files (series, recordings) stay where they are. Raises
+        InputError where another run has its id, or where it is worked on.
+        """
+        if other.is_live(run):
+            raise InputError(self.busy(run))
+        with self._write() as db:
+            old = db.execute("SELECT * FROM run WHERE id = ?", (run.id,)).fetchone()
+            if old is not None:
+                there = _run(old)
+                if (there.created, there.made_by, there.seed) == (run.created, run.made_by, run.seed):
+                    return False
+                raise InputError(
+                    f"{self.path} has another run {run.id}, made {there.created}; this one was not copied"
+                )
+            ((row, *_),) = [other._db.execute("SELECT * FROM run WHERE id = ?", (run.id,)).fetchall()]
+            values = {key: row[key] for key in row.keys() if key != "seq"}  # noqa: SIM118
+            status = "interrupted" if run.status == "running" else run.status
+            maker = run.made_by or None
+            _insert(
+                db,
+                "run",
+                {**values, "status": status, "pid": None, "pid_started": None, "made_by": maker},
+            )
+            for trial in other._db.execute(
+                "SELECT * FROM trial WHERE run_id = ? ORDER BY number", (run.id,)
+            ).fetchall():
+                _insert(db, "trial", {key: trial[key] for key in trial.keys() if key != "id"})  # noqa: SIM118
+        return True
 
     def delete_runs(self, run_ids: Collection[str]) -> None:
         """Delete runs with their trials, all or none. Raises InputError as ``check_deletable`` does."""
@@ -453,7 +559,7 @@ class Store:
         return _trial(self._db.execute("SELECT * FROM trial WHERE id = ?", (key,)).fetchone())
 
 
-def _again(db: Connection, row: sqlite3.Row, why: str | None) -> None:
+def _again(db: Connection | PostgresConnection, row: Any, why: str | None) -> None:
     """Make the trial of ``row`` pending; note the attempt that ended with ``why``, if that is said."""
     attempts = json.loads(row["attempts"])
     if why is not None and row["started"] is not None:
@@ -475,23 +581,26 @@ def _statements(sql: str) -> Iterator[str]:
             text = ""
 
 
-def _insert(db: Connection, table: str, row: dict[str, object]) -> int:
+def _insert(
+    db: Connection | PostgresConnection, table: Literal["run", "trial"], row: Mapping[str, object]
+) -> int:
+    """Add a row; return its key."""
     # Table and column names are this module's own, never a user's.
     marks = ", ".join("?" for _ in row)
-    cursor = db.execute(f"INSERT INTO {table} ({', '.join(row)}) VALUES ({marks})", tuple(row.values()))
-    assert cursor.lastrowid is not None
-    return cursor.lastrowid
+    key = "seq" if table == "run" else "id"
+    sql = f"INSERT INTO {table} ({', '.join(row)}) VALUES ({marks}) RETURNING {key}"
+    return int(db.execute(sql, tuple(row.values())).fetchone()[0])
 
 
-def _run(row: sqlite3.Row) -> Run:
+def _run(row: Any) -> Run:
     values = {key: row[key] for key in row.keys() if key != "seq"}  # noqa: SIM118 - Row iterates values
     values.update({key: json.loads(values[key]) for key in _RUN_JSON})
-    values.update({key: values[key] or "" for key in ("trace_path", "trace_sha")})
+    values.update({key: values[key] or "" for key in ("trace_path", "trace_sha", "made_by", "works_on")})
     values["objective"] = Objective.model_validate(values["objective"])
     return Run(**values)
 
 
-def _trial(row: sqlite3.Row) -> Trial:
+def _trial(row: Any) -> Trial:
     values = {key: row[key] for key in row.keys()}  # noqa: SIM118
     values["layout"] = parse_layout(json.loads(values["layout"]))
     for key in ("spec", "result"):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import re
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,23 +13,40 @@ from ztune.errors import ZtuneError
 from ztune.store.db import Store
 from ztune.store.records import Run
 
+_ID = re.compile(r"[a-z0-9]{4,32}")
+_MANIFEST = "trace.json"
+
 
 def folders(store: Store, runs: Sequence[Run]) -> dict[str, list[Path]]:
     """Return for each run the folders that go with it: its series, and the traces that were made for it.
 
     A trace outside of the state directory is the user's; one that runs beside ``runs`` replayed stays too.
+    The store, which may be shared, is not trusted for that: an id that is none leads nowhere, and of a shared
+    store only runs that we made have files here, and recordings only with the content that they name.
     """
     ids = {run.id for run in runs}
     kept = {path for other in store.runs() if other.id not in ids for path in _recordings(store, other)}
     found: dict[str, list[Path]] = {}
     for run in runs:
-        theirs = [paths.home() / "series" / run.id]
-        for path in sorted(_recordings(store, run) - kept):
-            if Path(path).parent == paths.traces():
-                theirs.append(Path(path))
+        theirs: list[Path] = []
+        if _ID.fullmatch(run.id) and store.is_own(run):
+            theirs.append(paths.home() / "series" / run.id)
+            for path in sorted(_recordings(store, run) - kept):
+                if Path(path).parent == paths.traces() and (not store.shared or _is(Path(path), store, run)):
+                    theirs.append(Path(path))
         # As it is written: nothing behind a link, nor through "..".
         found[run.id] = [folder for folder in theirs if folder.is_dir() and folder.resolve() == folder]
     return found
+
+
+def _is(trace: Path, store: Store, run: Run) -> bool:
+    """Whether the recording at ``trace`` has the content that ``run`` names for it."""
+    named = {run.trace_sha if run.trace_path == str(trace) else ""}
+    named |= {trial.trace_sha for trial in store.trials(run.id) if trial.trace_path == str(trace)}
+    try:
+        return hashlib.sha256((trace / _MANIFEST).read_bytes()).hexdigest() in named
+    except OSError:
+        return False
 
 
 def _recordings(store: Store, run: Run) -> set[str]:

@@ -53,6 +53,8 @@ class Run:
         None  # the screening run that its layouts come from; of replays: with another OpenZFS
     )
     outcome: dict[str, Any] = field(default_factory=dict)  # how the last block left it: see ztune.runs
+    made_by: str = ""  # user@host; empty: not known, by an older ztune
+    works_on: str = ""  # the host on which ``pid`` is, or was
 
     @property
     def measured(self) -> bool:

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import socket
 import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
 from ztune.databases.observed import databases
-from ztune.databases.reading import ObservedDatabase, Process
-from ztune.databases.valkey import settings as valkey
+from ztune.databases.valkey.onhost import settings as valkey
 from ztune.databases.valkey.onhost.server import NAMES, find_binaries
 from ztune.errors import MissingError
 from ztune.onhost.host.process import Account
+from ztune.onhost.look.reading import ObservedDatabase, Process
 from ztune.trace.roles import RoleRules
 
 SECRET = "hunter2"
@@ -78,7 +80,7 @@ class Running:
 def one(pids: list[int], roots: list[Path]) -> ObservedDatabase:
     found, _limits = databases(pids, roots)
     (database,) = [d for d in found if d.kind in NAMES]
-    assert SECRET not in database.model_dump_json()
+    assert SECRET not in json.dumps(asdict(database))
     return database
 
 

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from ztune.databases.reading import Instance, ObservedDatabase, Process, from_files, size, text_of
 from ztune.errors import MissingError, ZtuneError
+from ztune.onhost.look.reading import Instance, ObservedDatabase, Process, from_files, size, text_of
 
 SETTINGS: Final = {
     "storage.dbPath": ("--dbpath",),

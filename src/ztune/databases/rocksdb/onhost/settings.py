@@ -9,9 +9,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from ztune.databases.reading import Instance, ObservedDatabase, Process, from_files, open_files, text_of
 from ztune.errors import ZtuneError
 from ztune.onhost.host import noatime
+from ztune.onhost.look.reading import Instance, ObservedDatabase, Process, from_files, open_files, text_of
 
 SETTINGS: Final = (
     *("use_direct_reads", "use_direct_io_for_flush_and_compaction", "allow_mmap_reads", "allow_mmap_writes"),

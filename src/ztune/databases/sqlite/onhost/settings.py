@@ -10,8 +10,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from ztune.databases.reading import Instance, ObservedDatabase, Process, open_files, unknown
 from ztune.onhost.host import noatime
+from ztune.onhost.look.reading import Instance, ObservedDatabase, Process, open_files, unknown
 
 SETTINGS: Final = ("page_size", "journal_mode", "auto_vacuum", "cache_size")
 """Told by the header."""

@@ -14,7 +14,10 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from ztune.databases.reading import (
+from ztune.errors import MissingError, ZtuneError
+from ztune.onhost.host import noatime
+from ztune.onhost.host.zfs import which
+from ztune.onhost.look.reading import (
     Instance,
     ObservedDatabase,
     Process,
@@ -26,9 +29,6 @@ from ztune.databases.reading import (
     size,
     text_of,
 )
-from ztune.errors import MissingError, ZtuneError
-from ztune.onhost.host import noatime
-from ztune.onhost.host.zfs import which
 
 SETTINGS: Final = (
     *("appendonly", "appendfsync", "no-appendfsync-on-rewrite", "aof-use-rdb-preamble", "aof-load-truncated"),

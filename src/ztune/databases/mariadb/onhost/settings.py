@@ -13,7 +13,9 @@ from functools import partial
 from pathlib import Path
 from typing import Final, Literal
 
-from ztune.databases.reading import (
+from ztune.errors import MissingError, ZtuneError
+from ztune.onhost.host.zfs import which
+from ztune.onhost.look.reading import (
     Instance,
     ObservedDatabase,
     Process,
@@ -25,8 +27,6 @@ from ztune.databases.reading import (
     size,
     text_of,
 )
-from ztune.errors import MissingError, ZtuneError
-from ztune.onhost.host.zfs import which
 
 SETTINGS: Final = (
     *("innodb_page_size", "innodb_doublewrite", "innodb_use_atomic_writes", "innodb_checksum_algorithm"),

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Final
 from xml.etree import ElementTree
 
-from ztune.databases.reading import Instance, ObservedDatabase, Process, from_files, text_of, wanted
 from ztune.errors import ZtuneError
+from ztune.onhost.look.reading import Instance, ObservedDatabase, Process, from_files, text_of, wanted
 
 SETTINGS: Final[dict[str, int | None]] = {
     **{"storage.diskCache.bufferSize": 1 << 20, "storage.diskCache.pageSize": 1 << 10},

@@ -10,8 +10,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from ztune.databases.reading import Instance, ObservedDatabase, Process, ldif, size, text_of, unknown
 from ztune.errors import ZtuneError
+from ztune.onhost.look.reading import Instance, ObservedDatabase, Process, ldif, size, text_of, unknown
 
 SETTINGS: Final = (
     *("ds-cfg-enabled", "ds-cfg-db-directory", "ds-cfg-db-cache-percent", "ds-cfg-db-cache-size"),

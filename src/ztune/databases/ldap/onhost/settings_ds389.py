@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from ztune.databases.reading import Instance, ObservedDatabase, Process, from_files, ldif, text_of
 from ztune.errors import ZtuneError
+from ztune.onhost.look.reading import Instance, ObservedDatabase, Process, from_files, ldif, text_of
 
 SETTINGS: Final = (
     *("nsslapd-backend-implement", "nsslapd-directory", "nsslapd-db-home-directory"),

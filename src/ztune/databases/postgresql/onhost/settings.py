@@ -14,7 +14,8 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from ztune.databases.reading import (
+from ztune.errors import ZtuneError
+from ztune.onhost.look.reading import (
     Instance,
     ObservedDatabase,
     Process,
@@ -26,7 +27,6 @@ from ztune.databases.reading import (
     unknown,
     wanted,
 )
-from ztune.errors import ZtuneError
 
 _8K, _K, _M = 8192, 1024, 1 << 20
 SETTINGS: Final[dict[str, int | None]] = {

@@ -8,11 +8,9 @@ import re
 import subprocess
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, TypeVar
-
-from pydantic import BaseModel, ConfigDict
+from typing import ClassVar, Final, TypeVar
 
 from ztune.errors import MissingError, ZtuneError
 from ztune.onhost.host import noatime
@@ -26,10 +24,11 @@ LARGEST_FILE: Final = 16 << 20
 Way = TypeVar("Way")
 
 
-class ObservedDatabase(BaseModel):
+@dataclass(frozen=True, kw_only=True)
+class ObservedDatabase:
     """What a database says of its own settings."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}  # where observations are read
 
     kind: str
     """One of those that the databases' facts declare, such as "postgresql"."""
@@ -38,9 +37,9 @@ class ObservedDatabase(BaseModel):
     """The socket, port or directory that it was read from."""
     asked_as: str | None = None
     """Account that the server was asked as over its socket; None: it was not asked, files were read."""
-    settings: dict[str, str] = {}
+    settings: dict[str, str] = field(default_factory=dict)
     """Setting → value, as the database names it; sizes in bytes as plain numbers."""
-    unknown: dict[str, str] = {}
+    unknown: dict[str, str] = field(default_factory=dict)
     """Setting → why it could not be read."""
 
 

@@ -1,0 +1,1 @@
+"""Reads what a host and its databases are and do, for an observation; changes nothing."""
