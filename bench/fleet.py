@@ -4,9 +4,10 @@
     python bench/fleet.py many [--workers 256] [--layouts 10000] [--seconds 5]
 
 ``two`` replays the same layouts on `local-cluster:1` and `local-cluster:2` in turns, and prints each round's
-seconds and the ratio. ``many`` has a stand-in in the engine's place that takes a fixed time and no processor: the
-scheduler is a process of its own, all workers share another, and the client is this one. It prints the
-efficiency (what the workers did of what they could have done) and the memory of scheduler and client.
+seconds and the ratio. ``many`` has a stand-in in the engine's place, which takes a fixed time and no
+processor; the scheduler is a process of its own, all workers share another, and the client is this one. It
+prints the efficiency (what the workers did of what they could have done) and the memory of scheduler and
+client.
 """
 
 from __future__ import annotations

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
+from urllib.request import urlopen
 
 from ztune.errors import InputError, MissingError
 
@@ -31,6 +32,7 @@ SCHEMES = ("dask", "tcp", "tls")
 PORT = 8786
 """Dask's own, of its schedulers."""
 _CONNECT_S = 15
+_DASHBOARD_S = 2
 
 
 @dataclass(frozen=True)
@@ -95,11 +97,23 @@ def fleet(text: str, say: Callable[[str], None]) -> Iterator[FleetExecutor]:
                 "`dask scheduler` starts one, and docs/fleet.md says how"
             ) from None
         held.callback(_quietly, client.close)
-        link = client.dashboard_link
+        link = _dashboard(client.dashboard_link)
         say(f"fleet {where}" + (f", dashboard {link}" if link else ""))
         executor = FleetExecutor(client, say, f"; `ztune screen --resume last --on {text}` goes on")
         held.callback(executor.close)
         yield executor
+
+
+def _dashboard(link: str | None) -> str:
+    """Return the address of Dask's dashboard if there is one: without bokeh a scheduler has none, and names
+    it all the same."""
+    if not link or not link.startswith(("http://", "https://")):
+        return ""
+    try:
+        with urlopen(link, timeout=_DASHBOARD_S) as answer:
+            return link if answer.status == 200 else ""
+    except (OSError, ValueError):
+        return ""
 
 
 def _quietly(close: Callable[[], object]) -> None:

@@ -504,6 +504,15 @@ class FleetExecutor:
     def _begin_again(self) -> None:
         """Begin what was cut where a worker is idle."""
         for one in list(self._waiting):
+            need = memory_bytes(one.planned.spec)
+            fit = [w for w in self._workers.values() if w.usable and w.room >= need]
+            if all(w.host in one.avoid for w in fit):
+                one.avoid.clear()  # the others are gone: here it may do by now
+            if not fit and any(w.usable for w in self._workers.values()):
+                self._waiting.remove(one)
+                words = f"no worker is left that has the {need >> 20} MiB of memory that its engine takes"
+                self._events.put(("failed", str(one.planned.number), Outcome(None, words, 0.0)))
+                continue
             place = self._idle_for(one)
             if place is not None:
                 self._waiting.remove(one)
