@@ -155,7 +155,7 @@ def many(trace: Trace, workers: int, layouts: int, seconds: float) -> None:
                     [sys.executable, __file__, "workers", address, str(workers), str(seconds)],
                     cwd=folder,
                     stderr=subprocess.DEVNULL,
-                )  # fmt: skip
+                )
             )
             client = distributed.Client(address, set_as_default=False)
             client.wait_for_workers(workers, timeout=600)
