@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from ztune.fleet import kept
+from ztune.onhost.host.room import NoRoomError
 from ztune.places import engine_limits
 
 
@@ -64,7 +65,7 @@ def test_what_was_not_used_for_longest_goes(home: Path, monkeypatch: pytest.Monk
 
 def test_a_full_disk_is_said(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine_limits, "disk_bytes", lambda _folder: 8)
-    with pytest.raises(kept.NoRoomError, match=rf"do not fit into {home}"):
+    with pytest.raises(NoRoomError, match=rf"do not fit into {home}"):
         kept.put("0" * 64, 0, b"123", 9)
     assert not list(kept.folder().iterdir())
 

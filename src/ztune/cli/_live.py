@@ -170,9 +170,8 @@ class LiveView(Observer):
             total = self._done + self._failed + len(self._running) + self._waiting
             aging = [f"{at.share:.0%}" for at in self._running.values() if at.step == "age"]
             aged = f"aging pools, {listed(aging)} done" if aging else ""
-            words = f"{self._done + self._failed} of {total} layouts done", aged, self._best
-        words = (*words, *self._by_host())
-        self.say("; ".join(filter(None, words)) + self._left(", {} left"))
+            words = [f"{self._done + self._failed} of {total} layouts done", aged, self._best]
+        self.say("; ".join(filter(None, [*words, *self._by_host()])) + self._left(", {} left"))
 
     def _by_host(self) -> list[str]:
         """Return what each host does, the first of many."""

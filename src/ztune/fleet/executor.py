@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 from ztune import __version__
 from ztune.errors import InputError, MissingError
 from ztune.fleet import kept, worker
+from ztune.onhost.host.room import NoRoomError
 from ztune.places import loaded
 from ztune.places.channel import Lost
 from ztune.places.engine import Engine
@@ -203,9 +204,9 @@ class FleetExecutor:
         if place is None:
             need = memory_bytes(planned.spec) >> 20
             error = InputError(
-                f"an engine with an ARC of {planned.spec['arc_max'] >> 20} MiB takes about {need} MiB, and "
-                f"no worker has that for it (most: {self.room >> 20} MiB); use fewer --jobs or a smaller "
-                "--arc"
+                f"an engine with an ARC of {planned.spec['arc_max'] >> 20} MiB takes about {need} MiB, "
+                f"and no worker has that for it (most: {self.room >> 20} MiB); "
+                "use fewer --jobs or a smaller --arc"
             )
             self._events.put(("raise", str(planned.number), error))
             return
@@ -371,7 +372,7 @@ class FleetExecutor:
             )  # fmt: skip
             attempt.future = future
             future.add_done_callback(lambda done: self._events.put(("done", key, _answer(done))))
-        except kept.NoRoomError as error:
+        except NoRoomError as error:
             self._events.put(("done", key, json.dumps({"unfit": str(error)})))
         except Exception as error:
             self._events.put(("done", key, error))

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from ztune import paths
 from ztune.onhost.host import shared_files
+from ztune.onhost.host.room import NoRoomError
 from ztune.places import engine_limits
 from ztune.units import format_size
 
@@ -22,10 +23,6 @@ ROOM = 16 << 30
 one replay needs is kept in any case."""
 PART = 4 << 20
 """Bytes that are sent at a time."""
-
-
-class NoRoomError(Exception):
-    """There is no room for a file; the words are a sentence that says where."""
 
 
 def folder() -> Path:
