@@ -32,7 +32,9 @@ from ztune.runs.options import ScreenOptions
 from ztune.store.db import Store
 from ztune.store.records import Run, Trial
 
-ROUNDS = pytest.mark.parametrize("rounds", [1, pytest.param(20, marks=pytest.mark.long)])
+ROUNDS = pytest.mark.parametrize(
+    "rounds", [1, pytest.param(20, marks=[pytest.mark.long, pytest.mark.timeout(3600)])]
+)
 OPTIONS = ScreenOptions(jobs=1, budget=4, only=True, seed=3)
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="a host's name of its own takes root")
 
@@ -163,7 +165,7 @@ def test_a_host_with_a_full_disk(scene: Scene, rounds: int) -> None:
     for _ in range(rounds):
         home = scene.fleet.folder / "home-full"
         home.mkdir(exist_ok=True)
-        scene.fleet.worker("full", before=f"hostname full; mount -t tmpfs -o size=2m none {home}")
+        scene.fleet.worker("full", before=f"hostname full; mount -t tmpfs -o size=2m,mode=700 none {home}")
         until(lambda: "Registered to" in scene.fleet.log("full"), "the worker")
         faulty = Faulty(lambda: None, 0)
         scene.check(scene.screen(faulty), faulty)

@@ -111,7 +111,7 @@ def _dashboard(link: str | None) -> str:
         return ""
     try:
         with urlopen(link, timeout=_DASHBOARD_S) as answer:
-            return link if answer.status == 200 else ""
+            return link if answer.status == 200 and b"needs bokeh" not in answer.read(4096) else ""
     except (OSError, ValueError):
         return ""
 

@@ -8,6 +8,7 @@ worker that is gone had begun is begun elsewhere; of one layout the first result
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import queue
 import secrets
@@ -21,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ztune import __version__
-from ztune.errors import InputError, MissingError
+from ztune.errors import InputError, MissingError, reason
 from ztune.fleet import kept, worker
 from ztune.onhost.host.room import NoRoomError
 from ztune.places import loaded
@@ -45,6 +46,7 @@ _SLOW = 3.0
 """A layout that takes so many times the median is begun a second time where a worker is idle."""
 _LEAST_SLOW_S = 30.0
 _END_S = 10.0
+_OF_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EACCES)
 
 
 @dataclass(eq=False)
@@ -372,10 +374,10 @@ class FleetExecutor:
             )  # fmt: skip
             attempt.future = future
             future.add_done_callback(lambda done: self._events.put(("done", key, _answer(done))))
-        except NoRoomError as error:
-            self._events.put(("done", key, json.dumps({"unfit": str(error)})))
         except Exception as error:
-            self._events.put(("done", key, error))
+            # A connection that broke has no number of the system's for what went wrong with a file.
+            of_disk = isinstance(error, NoRoomError) or getattr(error, "errno", None) in _OF_DISK
+            self._events.put(("done", key, json.dumps({"unfit": reason(error)}) if of_disk else error))
 
     def _files(self, planned: PlannedReplay) -> dict[str, tuple[str, Path]]:
         """Return what a replay reads: its name → digest and path here."""
