@@ -18,17 +18,17 @@ from pathlib import Path
 from screening_speed import synthetic
 
 from ztune.places import engine as engines
+from ztune.places import engine_run
+from ztune.places.processors import one_processor
 from ztune.places.replay import Replay
 from ztune.runs.asked import study_for
 from ztune.trace.reader import Trace
 
 
-class _Anywhere:
-    """In the place of `Processors`: leaves it to the kernel where an engine runs."""
-
-    @contextlib.contextmanager
-    def one(self) -> Iterator[int | None]:
-        yield None
+@contextlib.contextmanager
+def anywhere() -> Iterator[int | None]:
+    """In the place of `one_processor`: leaves it to the kernel where an engine runs."""
+    yield None
 
 
 def main() -> None:
@@ -39,11 +39,12 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         trace = Trace.open(args.trace) if args.trace else synthetic(Path(folder) / "synthetic.trace")
         study, engine = study_for(trace, None, None, None), engines.check()
-        kept, anywhere = Replay(trace, engine), Replay(trace, engine)
-        anywhere._processors = _Anywhere()  # type: ignore[assignment]
+        replay = Replay(trace, engine)
+        ways = {"one processor": one_processor, "anywhere": anywhere}
         seconds: dict[str, list[float]] = {"one processor": [], "anywhere": []}
         for _ in range(args.rounds):
-            for name, replay in (("one processor", kept), ("anywhere", anywhere)):
+            for name, way in ways.items():
+                vars(engine_run)["one_processor"] = way
                 outcome = replay.run(replay.spec(study, study.layout, study.seed), None, threading.Event())
                 if outcome.error is not None:
                     raise SystemExit(f"{name}: {outcome.error}")

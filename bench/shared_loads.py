@@ -88,7 +88,8 @@ def main() -> int:
             load_file.write_text(json.dumps({**first, "content": more["content"]}))
             without, seconds = call("replay", spec_file)
             alone += seconds
-            key = loaded.key_of(first, inputs.content, program)
+            read = {name: loaded.identity(path) for name, path in inputs.content.items()}
+            key = loaded.key_of(first, read, program)
             image = images.setdefault(key, Path(folder, key))
             if not image.exists():
                 shared += call("load", load_file, "--image", str(image))[1]

@@ -13,6 +13,7 @@ import pytest
 from ztune.errors import InputError
 from ztune.places import engine as engines
 from ztune.places import engine_limits
+from ztune.places.engine_run import limits
 from ztune.places.replay import Replay
 from ztune.study import generic
 from ztune.trace.reader import Trace
@@ -69,11 +70,11 @@ def test_engines_share_what_there_is(stand_in_engine: Path, trace: Trace, tmp_pa
     target = Replay(trace, engines.check(), jobs=2)
     target.memory = 3 * GIB
     spec = target.spec(study, study.layout, 1)
-    limits = target._limits(spec, "memory", tmp_path)
-    assert limits["memory_limit"] == 3 * GIB // 2
+    found = limits(target.work(spec), target.room, spec, tmp_path)
+    assert found["memory_limit"] == 3 * GIB // 2
     target.memory = 300 << 20
     with pytest.raises(InputError, match="2 at once may take 300 MiB"):
-        target._limits(spec, "memory", tmp_path)
+        limits(target.work(spec), target.room, spec, tmp_path)
 
 
 def test_a_limit_that_is_reached_names_the_way_out(

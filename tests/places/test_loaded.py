@@ -64,7 +64,10 @@ def test_samples_of_other_content_are_another_load(tmp_path: Path) -> None:
     spec = {**engine_spec(STUDY, STUDY.layout, 1), "files": []}
     one, other = tmp_path / "one", tmp_path / "other"
     one.write_bytes(b"1"), other.write_bytes(b"2")
-    keys = {loaded.key_of(loaded.load_spec(spec), {"data": path}, ENGINE) for path in (one, other)}
+    keys = {
+        loaded.key_of(loaded.load_spec(spec), {"data": loaded.identity(path)}, ENGINE)
+        for path in (one, other)
+    }
     assert len(keys) == 2
 
 

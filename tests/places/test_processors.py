@@ -3,27 +3,25 @@
 import os
 import subprocess
 
-from ztune.places.processors import Processors, keep_on
+from ztune.places.processors import keep_on, one_processor
 
 
 def test_each_gets_one_of_its_own_and_gives_it_back() -> None:
     ours = os.sched_getaffinity(0)
-    processors = Processors()
-    taken = [processors.one() for _ in ours]
+    taken = [one_processor() for _ in ours]
     got = [one.__enter__() for one in taken]
     assert set(got) == ours
-    with processors.one() as none_left:
+    with one_processor() as none_left:
         assert none_left is None
     taken[0].__exit__(None, None, None)
-    with processors.one() as again:
+    with one_processor() as again:
         assert again == got[0]
 
 
 def test_one_that_failed_gives_it_back() -> None:
-    processors = Processors()
     for _ in range(2 * len(os.sched_getaffinity(0))):
         try:
-            with processors.one() as one:
+            with one_processor() as one:
                 assert one is not None
                 raise ZeroDivisionError
         except ZeroDivisionError:

@@ -501,16 +501,17 @@ def test_memory_decides_the_backing(
     study = generic.build({"data", "wal"})
     target = Replay(trace, engines.check())
     spec = target.spec(study, study.layout, 1)
-    assert target.backing(spec) == "memory"
+    assert target.room.backing_of(target.work(spec), spec) == "memory"
 
     class Little:
         available = 300 << 20
 
     monkeypatch.setattr(psutil, "virtual_memory", lambda: Little)
     # What a run may take is fixed when it begins: its own engines must not make less of it.
-    assert target.backing(spec) == "memory"
-    assert Replay(trace, engines.check()).backing(spec) == "file"
-    assert Replay(trace, engines.check(), backing="memory").backing(spec) == "memory"
+    assert target.room.backing_of(target.work(spec), spec) == "memory"
+    for backing, found in ((None, "file"), ("memory", "memory")):
+        other = Replay(trace, engines.check(), backing=backing)
+        assert other.room.backing_of(other.work(spec), spec) == found
 
 
 def test_spec_is_the_contract(stand_in_engine: Path, trace: Trace) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -22,6 +22,7 @@ from ztune.analysis.metrics import MEASURED, operations, table
 from ztune.analysis.results import collect
 from ztune.analysis.verdict import sentence
 from ztune.output import Console, Text
+from ztune.places.executor import HostProgress
 from ztune.runs.observer import Observer
 from ztune.runs.options import TrialOptions
 from ztune.runs.pace import TimeLeft
@@ -60,6 +61,8 @@ class LiveView(Observer):
         self._done = self._failed = 0
         self._best = ""
         self._said = 0.0
+        self.hosts: Callable[[], Sequence[HostProgress]] = list
+        """What the hosts of a fleet do; nothing where all is done here."""
 
     def __enter__(self) -> LiveView:
         if self._console.is_terminal:
@@ -167,8 +170,18 @@ class LiveView(Observer):
             total = self._done + self._failed + len(self._running) + self._waiting
             aging = [f"{at.share:.0%}" for at in self._running.values() if at.step == "age"]
             aged = f"aging pools, {listed(aging)} done" if aging else ""
-            words = f"{self._done + self._failed} of {total} layouts done", aged, self._best
-        self.say("; ".join(filter(None, words)) + self._left(", {} left"))
+            words = [f"{self._done + self._failed} of {total} layouts done", aged, self._best]
+        self.say("; ".join(filter(None, [*words, *self._by_host()])) + self._left(", {} left"))
+
+    def _by_host(self) -> list[str]:
+        """Return what each host does, the first of many."""
+        hosts = self.hosts()
+        said = [f"{h.host}: {h.running} of {h.slots} engines busy, {h.done} done" for h in hosts[:_SHOWN]]
+        rest = hosts[_SHOWN:]
+        if rest:
+            slots, busy, done = (sum(getattr(h, of) for h in rest) for of in ("slots", "running", "done"))
+            said.append(f"{len(rest)} more hosts: {busy} of {slots} engines busy, {done} done")
+        return said
 
     def _left(self, form: str) -> str:
         with self._lock:
@@ -196,6 +209,7 @@ class LiveView(Observer):
         state += f", {waiting} waiting in this {'block' if self._measured else 'round'}"
         tail = self._left("; {} left in it") + (f"; up to {more} trials may follow" if more else "")
         parts: list[RenderableType] = [rows, Text(state + tail, style="dim")]
+        parts += [Text(line, style="dim") for line in self._by_host()]
         if best:
             parts.append(Text(best))
         return Group(*parts)

@@ -13,6 +13,7 @@ from ztune import native, output
 from ztune.analysis.units import amount
 from ztune.cli._options import option, takes
 from ztune.errors import InputError, ZtuneError
+from ztune.fleet import kept
 from ztune.native import openzfs as versions
 from ztune.places import bundle, loaded, mount_points
 from ztune.places import named as places
@@ -39,7 +40,8 @@ def command(
     run_id: str | None = option("--run", metavar="RUN", help="Look where this run ran."),
     prepared: bool = option(
         "--prepared",
-        help="Remove what ztune keeps loaded in its cache instead: databases of trials, pools of replays.",
+        help="Remove what ztune keeps loaded in its cache instead: databases of trials, pools of "
+        "replays, recordings that a worker of a fleet was sent.",
     ),
     openzfs: bool = option(
         "--openzfs",
@@ -161,8 +163,10 @@ def _prepared(yes: bool, as_json: bool) -> int:
     states = prepared.prune(limit=-1) if yes else prepared.states()
     found = [(str(Path(s.path)), s.job, s.bytes) for s in states]
     found += [(str(path), "replay", room) for path, room in loaded.kept().items()]
+    found += [(str(path), "fleet", room) for path, room in kept.kept().items()]
     if yes:
         loaded.drop()
+        kept.drop()
     if as_json:
         rows = [{"path": path, "job": job, "bytes": room, "removed": yes} for path, job, room in found]
         output.print_json(rows)

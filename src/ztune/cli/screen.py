@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -40,8 +41,10 @@ from ztune.cli._recording import record_jobs
 from ztune.cli._screening import print_ranking, say_advice, say_notes
 from ztune.cli._values import FiniteRange
 from ztune.errors import InputError
+from ztune.fleet import connect
 from ztune.places import engine as engine_programs
 from ztune.places import neighbour
+from ztune.places.executor import Executor, LocalExecutor
 from ztune.report import versions as of_versions
 from ztune.report.terminal import TOP
 from ztune.runs import offers, recordings, screening, versions
@@ -95,6 +98,12 @@ def command(
     sample: str | None = sample_option,
     load: str | None = load_option,
     no_elsewhere: bool = elsewhere_option,
+    on: str | None = option(
+        "--on",
+        metavar="FLEET",
+        help="Replay on the workers of a Dask cluster instead of here: dask://HOST:PORT, tls://HOST:PORT, "
+        "local-cluster, or local-cluster:N for N workers on this machine.",
+    ),
     timeout: float | None = option(
         "--timeout", type=FiniteRange(min=1), metavar="S", help="Give a layout up after S seconds."
     ),
@@ -133,6 +142,7 @@ def command(
       ztune screen my.trace --with backup.trace@5     what do it and a backup lose to each other?
       ztune screen my.trace --sample 1/8    one region in eight; what is not said is chosen
       ztune screen my.trace --resume            go on where it was cut
+      ztune screen my.trace --on dask://10.0.0.1:8786    on the workers of a Dask cluster
       ztune screen my.trace --profile nvme --processor host.json    with the processors of another host
       ztune screen my.trace --openzfs 2.3.2,2.4.4    what does the upgrade change?
       ztune list layouts postgres-oltp          what a ready study tries
@@ -143,8 +153,13 @@ def command(
     Versions of OpenZFS are never mixed in a ranking: each has a run of its own. `--resume RUN --openzfs
     2.4.4` adds a version to a run that there is.
 
+    `--on` spreads the layouts over many machines, each with ztune and the same OpenZFS; docs/fleet.md shows
+    how. A result does not depend on where it was counted.
+
     Exit code 1 if some layouts failed; the others are ranked all the same.
     """
+    if on is not None:
+        connect.parse(on)
     if name is not None:
         output.plain(name, "--name")
     if resume is not None and trace is None and Path(resume).is_dir():
@@ -178,8 +193,8 @@ def command(
                 beside=begun.beside, elsewhere=begun.elsewhere, cores=begun.cores, processor=begun.processor,
             )  # fmt: skip
             engine = engine_programs.of_run(run.versions)
-            with LiveView() as live:
-                run = screening.resume(store, run, opened, engine, options, observer=live)
+            with LiveView() as live, _replays_on(on, live) as executor:
+                run = screening.resume(store, run, opened, engine, options, observer=live, executor=executor)
         else:
             engine = engines[0] if engines else engine_programs.check()
             options = on_host(options, engine, cores, processor)
@@ -202,17 +217,17 @@ def command(
                 beside=_beside(beside, opened, store),
             )  # fmt: skip
             say_notes(study, options.budget)
-            with LiveView() as live:
+            with LiveView() as live, _replays_on(on, live) as executor:
                 run = screening.start(
-                    store, opened, study, engine, options, others=others,
-                    name=name, command=["ztune", *sys.argv[1:]], observer=live,
+                    store, opened, study, engine, options, others=others, name=name,
+                    command=["ztune", *sys.argv[1:]], observer=live, executor=executor,
                 )  # fmt: skip
         first = family(store, run)[0]
         for engine in engines:
-            with LiveView() as live:
+            with LiveView() as live, _replays_on(on, live) as executor:
                 versions.also(
                     store, first, opened, engine, options,
-                    command=["ztune", *sys.argv[1:]], observer=live,
+                    command=["ztune", *sys.argv[1:]], observer=live, executor=executor,
                 )  # fmt: skip
         runs = [(one, store.trials(one.id)) for one in family(store, run)]
         trials = store.trials(run.id)
@@ -232,6 +247,15 @@ def command(
                 output.echo(text)
             output.echo(f"`ztune recommend {run.id}` says what to set, and why.")
         return 1 if failed else 0
+
+
+@contextlib.contextmanager
+def _replays_on(on: str | None, live: LiveView) -> Iterator[Executor]:
+    """Yield where layouts are replayed: on the fleet that ``on`` names, or here."""
+    with contextlib.ExitStack() as held:
+        executor = LocalExecutor() if on is None else held.enter_context(connect.fleet(on, live.say))
+        live.hosts = executor.hosts
+        yield executor
 
 
 def _ages(given: str | None, study: Study) -> tuple[str, ...]:

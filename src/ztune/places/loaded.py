@@ -55,16 +55,18 @@ def load_spec(spec: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def key_of(spec: Mapping[str, Any], files: Mapping[str, Path], engine: Engine) -> str:
+def identity(path: Path) -> list[Any]:
+    """Return what tells a file of this machine from every other, where none is changed once it is there."""
+    stat = path.stat()
+    return [str(path.resolve()), stat.st_size, stat.st_mtime_ns]
+
+
+def key_of(spec: Mapping[str, Any], read: Mapping[str, Any], engine: Engine) -> str:
     """Return what loads with the same outcome have in common: ``spec`` is a ``load_spec`` without paths.
 
-    ``files``: what else the load reads, none of which is changed once it is there.
+    ``read``: what else the load reads, by name: the ``identity`` of each file, or a digest of its content.
     """
-    read = {}
-    for name, path in sorted(files.items()):
-        stat = path.stat()
-        read[name] = [str(path.resolve()), stat.st_size, stat.st_mtime_ns]
-    parts = [engine.version, engine.openzfs, spec, read]
+    parts = [engine.version, engine.openzfs, spec, {name: read[name] for name in sorted(read)}]
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:32]
 
 

@@ -7,37 +7,37 @@ switch. ``bench/one_processor.py`` compares the two.
 
 import contextlib
 import os
-import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import psutil
+
+from ztune import paths
+from ztune.onhost.host import shared_files
 
 _LOOK_S = 0.1
 """How long the processors are watched before one is chosen, seconds."""
 
 
-class Processors:
-    """Those that this process may use, handed out one to each engine."""
+@contextlib.contextmanager
+def one_processor() -> Iterator[int | None]:
+    """Take the least busy processor that no other engine of this state directory has; None where none is
+    left."""
+    folder = paths.private(paths.cache() / "processors")
+    with contextlib.ExitStack() as held:
+        yield _taken(folder, held)
 
-    def __init__(self) -> None:
-        self._taken: set[int] = set()
-        self._lock = threading.Lock()
 
-    @contextlib.contextmanager
-    def one(self) -> Iterator[int | None]:
-        """Take the least busy one that no other engine of ours has; None where there is none left."""
-        with self._lock:
-            busy = psutil.cpu_percent(_LOOK_S, percpu=True)
-            free = os.sched_getaffinity(0) - self._taken
-            chosen = min(free, key=lambda n: busy[n] if n < len(busy) else 0.0, default=None)
-            if chosen is not None:
-                self._taken.add(chosen)
-        try:
-            yield chosen
-        finally:
-            if chosen is not None:
-                with self._lock:
-                    self._taken.discard(chosen)
+def _taken(folder: Path, held: contextlib.ExitStack) -> int | None:
+    # One after the other: two that look at once would find the same one idle.
+    with shared_files.locked(folder / "choosing"):
+        busy = psutil.cpu_percent(_LOOK_S, percpu=True)
+        ours = os.sched_getaffinity(0)
+        for number in sorted(ours, key=lambda n: busy[n] if n < len(busy) else 0.0):
+            with contextlib.suppress(BlockingIOError):
+                held.enter_context(shared_files.locked(folder / str(number), wait=False))
+                return number
+    return None
 
 
 def keep_on(pid: int, processor: int) -> None:

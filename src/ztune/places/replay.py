@@ -1,37 +1,31 @@
-"""The replay target: a trace through the real OpenZFS code in user space, by ``ztune-engine``.
-
-One process per trial: it can't take others down with it, and its memory is gone when it ends.
-"""
+"""The replay target: a trace through the real OpenZFS code in user space, by ``ztune-engine``."""
 
 from __future__ import annotations
 
 import json
 import os
 import shutil
-import subprocess
-import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import psutil
 
 from ztune import paths
-from ztune.errors import InputError, MissingError
+from ztune.errors import InputError
 from ztune.onhost.age import REWRITTEN, WRITE, Age
 from ztune.onhost.host import shared_files
-from ztune.onhost.host.process import end_group, signal_name
 from ztune.onhost.properties import REPLAYED
 from ztune.places import engine_limits, loaded
 from ztune.places.calibration import HostProcessors
-from ztune.places.engine import Engine, last_line
+from ztune.places.engine import Engine
+from ztune.places.engine_run import EngineRoom, EngineWork, Outcome, Progress, memory_bytes, run_engine
 from ztune.places.engine_spec import aged, changed_in_vain, engine_spec, sampled
-from ztune.places.processors import Processors, keep_on
 from ztune.study import Layout, Study
 from ztune.study.layout import MIN_ARC
 from ztune.trace import sampling
@@ -43,34 +37,7 @@ from ztune.trace.summary import summarise
 
 MIN_TIMEOUT_S = 900.0
 TIMEOUT_FACTOR = 60.0  # of the recorded seconds; a sane layout takes less than one
-# Memory of an engine beside ARC and pool contents, bytes: itself 140 MiB, and the load's transaction groups.
-ENGINE_BYTES = 320 << 20
-LIMIT_REACHED = 5  # the engine's exit code
 CACHED_TRACES = 4  # how many exports of traces are kept
-_KILL_GRACE_S = 2.0
-_LEAST_FILES = 1 << 30  # bytes; with less room on the disk an engine does not turn to files at all
-
-
-# Called with the phase ("load", "measure") and the share of it that is done, 0 to 1.
-Progress = Callable[[str, float], None]
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """How a trial ended: with a result, or with one sentence that says why there is none."""
-
-    result: dict[str, Any] | None
-    error: str | None
-    wall_s: float
-
-    @property
-    def ok(self) -> bool:
-        """Whether there is a result."""
-        return self.result is not None
-
-
-class _EngineError(Exception):
-    """The engine gave no answer; the words are one sentence that says why."""
 
 
 def prepare(trace: Trace) -> Inputs:
@@ -198,7 +165,6 @@ class Replay:
         # A joint replay's jobs have rates of their own, and a sample's threads make some of their calls only.
         self._closed = inputs is None and rate.of == 1 and unpaced(trace)
         self._host = HostProcessors.of(cores, processor or {}, trace.manifest.environment.get("cpus"))
-        self._processors = Processors()
         self._touched: dict[tuple[int, ...], int] = {}
 
     def check(self, study: Study, layout: Layout) -> None:
@@ -245,7 +211,7 @@ class Replay:
     def _default_load(self) -> str:
         return "touched" if sum(f.size for f in self.inputs.files) > LOADED_WHOLE else "all"
 
-    def contents_bytes(self, spec: dict[str, Any]) -> int:
+    def contents_bytes(self, spec: Mapping[str, Any]) -> int:
         """Return an upper estimate of what the pools of a trial hold, bytes."""
         growth = self.written_bytes()
         if spec.get("load") != "touched":
@@ -276,185 +242,40 @@ class Replay:
             found[group.name] = pages.get(group.name, usual), group.sync_writes > 0  # type: ignore[call-overload]
         return found
 
-    def backing(self, spec: dict[str, Any]) -> str:
-        """Return "memory", or "file" where the pools of all jobs at once would take too much memory."""
-        if self._backing is not None:
-            return self._backing
-        need = self.jobs * (memory_bytes(spec) + self.contents_bytes(spec))
-        return "memory" if need <= self.memory else "file"
+    @property
+    def room(self) -> EngineRoom:
+        """What engines may take of this machine."""
+        return EngineRoom(self.jobs, self.memory, self._backing)
 
     def written_bytes(self) -> int:
         """Return an upper bound of what the trace adds to the files, bytes."""
         return sum(max(0, file.size_end - file.size) for file in self.inputs.files)
 
-    def run(
-        self, spec: dict[str, Any], progress: Progress | None, stop: threading.Event, image: str = ""
-    ) -> Outcome:
-        """Run the engine on ``spec``. Its crash, refusal or timeout becomes the outcome's error. ``image``:
-        its ``load_key``, where that is known.
-
-        Raises MissingError where the engine finds that it does not match the library: no layout would work.
-        """
-        started = time.monotonic()
-        with tempfile.TemporaryDirectory(prefix=f"trial-{os.getpid()}-", dir=paths.scratch()) as name:
-            folder = Path(name)
-            first = loaded.load_spec(spec)
-
-            def load(image: Path) -> None:
-                arguments = ["--image", str(image)]
-                self._engine("load", first, arguments, folder, progress, stop)
-
-            try:
-                with loaded.image(
-                    image or self.load_key(spec), self.contents_bytes(first) + filler_bytes(first), load, stop
-                ) as fd:
-                    arguments = ["--image", f"/proc/self/fd/{fd}"]
-                    text = self._engine("replay", spec, arguments, folder, progress, stop, fd)
-                result = json.loads(text)
-                if not isinstance(result, dict) or not isinstance(result.get("measure"), dict):
-                    raise ValueError
-                self._host.charge(result)
-                if self._closed:
-                    speed(result)
-                else:
-                    pace(result, self.trace)
-                return Outcome(result, None, time.monotonic() - started)
-            except (loaded.NotLoadedError, _EngineError) as error:
-                words = str(error)
-            except ValueError:
-                words = "the engine's result is not the JSON it should be"
-        return Outcome(None, words, time.monotonic() - started)
-
-    def load_key(self, spec: dict[str, Any]) -> str:
-        """Return what trials that begin from the same image have in common."""
-        files = dict(self.inputs.content)
+    def work(self, spec: Mapping[str, Any]) -> EngineWork:
+        """Return what an engine is to do for ``spec``."""
+        first = loaded.load_spec(spec)
+        read = {name: loaded.identity(path) for name, path in self.inputs.content.items()}
         if spec.get("load") == "touched":
-            files["the operations"] = self.inputs.ops
-        return loaded.key_of(loaded.load_spec(spec), files, self.engine)
+            read["the operations"] = loaded.identity(self.inputs.ops)
+        return EngineWork(
+            spec, self.inputs.ops, self.inputs.content, loaded.key_of(first, read, self.engine),
+            contents=self.contents_bytes(spec), filler=filler_bytes(spec), processor=self._host.spec(),
+            closed=self._closed, timeout_s=self.timeout_s,
+        )  # fmt: skip
 
-    def _engine(
-        self,
-        command: str,
-        spec: dict[str, Any],
-        arguments: Sequence[str],
-        folder: Path,
-        progress: Progress | None,
-        stop: threading.Event,
-        *files: int,
-    ) -> str:
-        """Return what the engine's ``command`` on ``spec`` prints; it may use the open ``files``."""
-        backing = self.backing(spec)
-        full = {
-            **spec,
-            "content": {r: str(p.resolve()) for r, p in self.inputs.content.items()},
-            "backing": backing,
-            **({"processor": self._host.spec(), "closed": self._closed} if command == "replay" else {}),
-            **self._limits(spec, backing, folder),
-        }
-        path = folder / f"{command}.json"
-        path.write_text(json.dumps(full))
-        line = [str(self.engine.path), command, "--spec", str(path), "--ops", str(self.inputs.ops)]
-        code, words, text = self._process([*line, *arguments, "--progress"], folder, progress, stop, files)
-        if stop.is_set():
-            raise _EngineError("it was interrupted")
-        error = self._error(code, words)
-        if error is not None:
-            raise _EngineError(error)
-        return text
+    def run(self, spec: Mapping[str, Any], progress: Progress | None, stop: threading.Event) -> Outcome:
+        """Run the engine on ``spec``; raises as ``run_engine`` does."""
+        return self.read(run_engine(self.work(spec), self.engine, self.room, progress, stop))
 
-    def _limits(self, spec: dict[str, Any], backing: str, folder: Path) -> dict[str, Any]:
-        """Return what one engine may take of memory, and of the disk that it then turns to."""
-        memory = self.memory // self.jobs
-        if memory_bytes(spec) > memory:
-            raise InputError(
-                f"an engine with an ARC of {spec['arc_max'] >> 20} MiB takes about "
-                f"{memory_bytes(spec) >> 20} MiB, and {self.jobs} at once may take "
-                f"{self.memory >> 20} MiB of this machine's memory; "
-                f"use fewer --jobs, a smaller --arc, a smaller --sample, or free memory"
-            )
-        need = self.jobs * (self.contents_bytes(spec) + filler_bytes(spec))
-        free = engine_limits.disk_bytes(folder)
-        if need > free and backing == "file":
-            loaded.drop()
-            free = engine_limits.disk_bytes(folder)
-        if backing == "file" and need > free:
-            raise InputError(
-                f"the pools of {self.jobs} layouts at once take about {need >> 20} MiB, more than fits "
-                f"into memory or into {paths.home()} ({free >> 20} MiB, beside what is left free); "
-                f"use fewer --jobs, a smaller --sample or another ZTUNE_HOME"
-            )
-        limits: dict[str, Any] = {"memory_limit": memory}
-        if backing == "file" or free // self.jobs >= _LEAST_FILES:
-            limits |= {"backing_dir": str(folder), "file_limit": free // self.jobs}
-        return limits
-
-    def _process(
-        self,
-        command: list[str],
-        folder: Path,
-        progress: Progress | None,
-        stop: threading.Event,
-        files: Sequence[int],
-    ) -> tuple[int | None, str, str]:
-        """Return exit code (None: timeout), the last words on stderr, and stdout."""
-        # The engine must not outlive a ztune that is killed: the kernel then kills it too.
-        if shutil.which("setpriv"):
-            command = ["setpriv", "--pdeathsig", "KILL", *command]
-        with self._processors.one() as processor, (folder / "stdout").open("w+b") as out:
-            process = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=subprocess.PIPE,
-                start_new_session=True,
-                cwd=folder,
-                pass_fds=files,
-            )
-            if processor is not None:
-                keep_on(process.pid, processor)
-            assert process.stderr is not None
-            words: list[str] = []
-            reader = threading.Thread(
-                target=_read_progress, args=(process.stderr, progress, words), daemon=True
-            )
-            reader.start()
-            deadline = time.monotonic() + self.timeout_s
-            code: int | None = None
-            try:
-                while True:
-                    try:
-                        code = process.wait(timeout=0.1)
-                        break
-                    except subprocess.TimeoutExpired:
-                        if stop.is_set() or time.monotonic() > deadline:
-                            break
-            finally:
-                end_group(process, _KILL_GRACE_S)
-                reader.join(timeout=_KILL_GRACE_S)
-                process.stderr.close()
-            out.seek(0)
-            return code, last_line("\n".join(words)), out.read().decode(errors="replace")
-
-    def _error(self, code: int | None, words: str) -> str | None:
-        said = f': "{words}"' if words else ""
-        if code is None:
-            return f"the engine did not finish in {self.timeout_s:.0f} s and was stopped{said}"
-        if code == 0:
-            return None
-        if code < 0:
-            return f"the engine was killed by {signal_name(-code)}{said}"
-        if code == 2:
-            return f"the engine refused the layout{said}"
-        if code == LIMIT_REACHED:
-            return (
-                f"{words} Use fewer --jobs, a smaller --arc, a ZTUNE_HOME with more room, "
-                f"or a shorter recording"
-            )
-        if code == 4:
-            raise MissingError(
-                f"the engine does not match this machine's OpenZFS library{said}; run `ztune doctor`"
-            )
-        return f"the engine failed with exit code {code}{said}"
+    def read(self, outcome: Outcome) -> Outcome:
+        """Return the ``outcome`` of an engine with what the trace and its host add to a result."""
+        if outcome.result is not None:
+            self._host.charge(outcome.result)
+            if self._closed:
+                speed(outcome.result)
+            else:
+                pace(outcome.result, self.trace)
+        return outcome
 
 
 def pace(result: dict[str, Any], trace: Trace) -> None:
@@ -499,12 +320,7 @@ def _file(layout: Layout, file: OpsFile) -> dict[str, Any]:
     return {**raw, "sampled": True, "whole": max(file.whole, file.size)} if file.sampled else raw
 
 
-def memory_bytes(spec: dict[str, Any]) -> int:
-    """Return about how much memory one engine takes beside the pools' contents, bytes."""
-    return ENGINE_BYTES + int(1.25 * int(spec["arc_max"]))
-
-
-def contents_bytes(spec: dict[str, Any], growth: int) -> int:
+def contents_bytes(spec: Mapping[str, Any], growth: int) -> int:
     """Return an upper estimate of what the pools of one trial hold, bytes, redundancy included.
 
     Compression is left out. Half as much again allows for metadata, and for old blocks that copy-on-write
@@ -528,33 +344,13 @@ def contents_bytes(spec: dict[str, Any], growth: int) -> int:
     return int(1.5 * factor * copies * files) + (64 << 20)
 
 
-def filler_bytes(spec: dict[str, Any]) -> int:
+def filler_bytes(spec: Mapping[str, Any]) -> int:
     """Return the most that the filler of aged pools takes of files, bytes; of memory it takes none."""
     disks = [d["size"] for p in spec["pools"] for v in p["vdevs"] if v["class"] == "data" for d in v["disks"]]
     return int(sum(disks) * spec.get("age", {}).get("fill", 0) // 100)
 
 
-def _read_progress(stream: IO[bytes], progress: Progress | None, words: list[str]) -> None:
-    """Hand on progress lines; keep the last other lines, which are the engine's words."""
-    try:
-        for raw in stream:
-            line = raw.decode(errors="replace").strip()
-            if line.startswith("{"):
-                try:
-                    report = json.loads(line)
-                    if progress is not None:
-                        progress(str(report["phase"]), min(1.0, max(0.0, float(report["done"]))))
-                    continue
-                except (ValueError, KeyError, TypeError):
-                    pass
-            if line:
-                words.append(line)
-                del words[:-20]
-    except ValueError:  # the stream was closed under us, at the end
-        return
-
-
-def suggested_jobs(spec: dict[str, Any], memory: int) -> int:
+def suggested_jobs(spec: Mapping[str, Any], memory: int) -> int:
     """Return how many engines can run at once: one per usable core, fewer where ``memory`` is short.
 
     ``memory``: bytes for all of them.

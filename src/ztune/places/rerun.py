@@ -7,8 +7,9 @@ from typing import Any
 
 from ztune.errors import InputError
 from ztune.places.engine import Engine
+from ztune.places.engine_run import Outcome
 from ztune.places.neighbour import Neighbour, joined
-from ztune.places.replay import Outcome, Replay, prepare
+from ztune.places.replay import Replay, prepare
 from ztune.store.records import BOTH, NEIGHBOUR, PART
 from ztune.study import OBJECTIVES
 from ztune.trace.ops import Inputs

@@ -7,9 +7,9 @@ both return the run when it is done.
 from __future__ import annotations
 
 import itertools
-import queue
-import threading
-from collections.abc import Collection, Iterable, Mapping, Sequence
+import time
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,10 +20,11 @@ from ztune.analysis.elsewhere import AMONG
 from ztune.analysis.metrics import replayed
 from ztune.analysis.standing import standing
 from ztune.errors import InputError
-from ztune.places import loaded
 from ztune.places.engine import Engine
+from ztune.places.engine_run import Outcome, Progress, memory_bytes
+from ztune.places.executor import Executor, LocalExecutor, PlannedReplay
 from ztune.places.neighbour import Neighbour, joined
-from ztune.places.replay import Outcome, Replay, memory_bytes, prepare, suggested_jobs, sweep
+from ztune.places.replay import Replay, prepare, sweep
 from ztune.runs import feasible
 from ztune.runs.ending import ending
 from ztune.runs.observer import Observer
@@ -50,6 +51,8 @@ AT_ONCE = "at_once"
 _MOST_AT_ONCE = 8
 _LOOK_AHEAD = 8
 """Trials that are looked at for one that need not wait."""
+_LOOK_S = 0.2
+"""How long the end of a trial is waited for at a time, so that Ctrl-C is seen at once."""
 _OF_ARC = {HALF_ARC: 0.5, TWICE_ARC: 2.0}
 """The conditions with another ARC, as shares of the layout's."""
 PARTS = 4
@@ -75,11 +78,13 @@ def start(
     observer: Observer | None = None,
     like: Run | None = None,
     others: Mapping[JobKey, Trace] | None = None,
+    executor: Executor | None = None,
 ) -> Run:
     """Screen ``trace`` against the layouts of ``study`` and return the finished run.
 
     ``like``: a run of another OpenZFS, whose layouts are tried, and no others. ``others``: the recordings of
     layouts whose job is not the base's, which ``trace`` is of; None: those that are kept (``recordings``).
+    ``executor``: where layouts are replayed; None: on this machine.
 
     Everything that can be wrong with the input is found before the run is stored. Raises InputError,
     MissingError; KeyboardInterrupt after the run was marked interrupted.
@@ -91,7 +96,7 @@ def start(
     if others is None:
         others = found(study, trace, options.budget)
     seed = study.seed if options.seed is None else options.seed
-    targets = _Targets.of(study, trace, others, engine, options, seed)
+    targets = _Targets.of(study, trace, others, engine, options, seed, executor)
     for layout in [*opening(study, options.budget), *first_round(study, options.budget)]:
         targets.check(layout)
     warnings = [*study.notes, *feasible.check(study, options.budget), *targets.warnings()]
@@ -123,6 +128,7 @@ def resume(
     options: ScreenOptions,
     *,
     observer: Observer | None = None,
+    executor: Executor | None = None,
 ) -> Run:
     """Go on with ``run``: what finished stays, what failed or was cut is tried again.
 
@@ -151,7 +157,7 @@ def resume(
     if set(map(key_of, first_round(study, options.budget))) - {key_of(study.layout), *others}:
         # It was cut before the first of their trials, or there is more budget now.
         others = {**found(study, trace, options.budget), **others}
-    targets = _Targets.of(study, trace, others, engine, _as_begun(run, options), run.seed)
+    targets = _Targets.of(study, trace, others, engine, _as_begun(run, options), run.seed, executor)
     run = store.resume_run(run.id)
     return _Screening(store, run, targets, options, observer or Observer()).go()
 
@@ -210,12 +216,14 @@ class _Targets:
         self,
         study: Study,
         by_job: Mapping[JobKey, Replay],
+        executor: Executor,
         beside: Mapping[str, Replay] | None = None,
         parts: Mapping[tuple[str, JobKey], Replay] | None = None,
     ) -> None:
-        """``parts``: what replays other samples than the run's, by condition and job."""
+        """``executor``: where they are replayed. ``parts``: what replays other samples than the run's, by
+        condition and job."""
         self.study, self._by_job, self._beside, self._parts = study, by_job, beside or {}, parts or {}
-        self.several = len(by_job) > 1
+        self.executor, self.several = executor, len(by_job) > 1
         self.rate = by_job[key_of(study.layout)].rate
 
     @classmethod
@@ -227,6 +235,7 @@ class _Targets:
         engine: Engine,
         options: ScreenOptions,
         seed: int,
+        executor: Executor | None = None,
     ) -> _Targets:
         """Read the recordings: ``trace``, of the base's job, ``others``, and that of a neighbour."""
 
@@ -255,15 +264,11 @@ class _Targets:
             for condition, alone in ((BOTH, False), (NEIGHBOUR, True)):
                 inputs = joined(trace, first.inputs, one, other, alone=alone)
                 beside[condition] = replay(trace, inputs)
-        jobs = options.jobs or suggested_jobs(first.spec(study, study.layout, seed), first.memory)
+        executor = executor or LocalExecutor()
+        executor.open(first, first.spec(study, study.layout, seed), options.jobs)
         for target in (*by_job.values(), *beside.values(), *parts.values()):
-            target.jobs = jobs
-        return cls(study, by_job, beside, parts)
-
-    @property
-    def jobs(self) -> int:
-        """How many engines run at once."""
-        return self._by_job[key_of(self.study.layout)].jobs
+            target.jobs = executor.at_once
+        return cls(study, by_job, executor, beside, parts)
 
     def to(self, layout: Layout) -> Replay:
         """Return what replays the recording that belongs to ``layout``. Raises InputError without one."""
@@ -290,7 +295,7 @@ class _Targets:
     def sizes_of_arc(self, layout: Layout) -> list[str]:
         """Return the conditions under which ``layout`` can be replayed with another ARC: OpenZFS takes no
         smaller one than it takes, and the engines no more memory than there is."""
-        room = self.to(layout).memory // self.jobs
+        room = self.executor.room
         return [
             condition
             for condition, times in _OF_ARC.items()
@@ -425,7 +430,7 @@ def _check_beside(study: Study, others: Mapping[JobKey, Trace]) -> None:
 
 def _at_once(targets: _Targets) -> int:
     """Return as many as there are engines, so that none is idle; of many a model learns less each."""
-    return min(targets.jobs, _MOST_AT_ONCE)
+    return min(targets.executor.at_once, _MOST_AT_ONCE)
 
 
 def _warnings(targets: Iterable[Replay]) -> Iterable[str]:
@@ -448,17 +453,18 @@ class _Screening:
         self.ages, self.elsewhere = options.ages, options.elsewhere
         self.observer = observer
         self.study = run.resolved_study
+        self._judge_again = 0.0
 
     def go(self) -> Run:
         """Run to the end and return the run."""
-        self.observer.begin(self.run, self._all(), self.targets.jobs)
+        self.observer.begin(self.run, self._all(), self.targets.executor.at_once)
         with ending(self.store, self.run):
             self._rounds()
         return self.store.run(self.run.id)
 
     def on_top(self, layout: Layout) -> Run:
         """Try ``layout`` too, and the pairs that prove it where it is the one to recommend."""
-        self.observer.begin(self.run, self._all(), self.targets.jobs)
+        self.observer.begin(self.run, self._all(), self.targets.executor.at_once)
         with ending(self.store, self.run):
             self._run_pending()  # what failed before
             self._new([layout], 1)
@@ -623,90 +629,74 @@ class _Screening:
             return False
         return True
 
-    def _next_of(
-        self, waiting: Sequence[Trial], under_way: Collection[str]
-    ) -> tuple[Trial, dict[str, Any], str]:
-        """Return the trial to begin with its spec and image: the first that does not wait for an image that
-        another one is making, else the first."""
-        found = []
-        for trial in waiting[:_LOOK_AHEAD]:
-            spec = self.targets.spec(trial, self.run.seed)
-            key = self.targets.of_trial(trial).load_key(spec)
-            found.append((trial, spec, key))
-            if key not in under_way or loaded.is_there(key):
-                return found[-1]
-        return found[0]
+    def _planned(self, trial: Trial) -> PlannedReplay:
+        return PlannedReplay(trial.id, self.targets.of_trial(trial), self.targets.spec(trial, self.run.seed))
 
     def _run_pending(self) -> None:
-        """Run the run's pending trials, ``targets.jobs`` at a time."""
+        """Run the run's pending trials, as many at a time as the executor takes."""
         everything = self._all()
         pending = [t for t in everything if t.status == "pending"]
         more = max(0, self.budget - len(everything))
         self.observer.round(max(t.round for t in everything), len(pending), more)
-        stop = threading.Event()
-        ended: queue.SimpleQueue[tuple[Trial, Outcome | BaseException]] = queue.SimpleQueue()
-        running: dict[int, threading.Thread] = {}
-        begun: dict[int, str] = {}  # running trials → the image that they begin from
-
-        def work(trial: Trial, spec: dict[str, Any], image: str) -> None:
-            def tell(phase: str, share: float) -> None:
-                self.observer.step(trial, phase, "progress", share, "")
-
-            try:
-                ended.put((trial, self.targets.of_trial(trial).run(spec, tell, stop, image)))
-            except BaseException as error:  # handed to the main thread, which raises it
-                ended.put((trial, error))
-
+        executor = self.targets.executor
         # The longest first, so that no core is left with a long one at the end; the baseline before all.
-        waiting = sorted(pending, key=lambda t: (not t.is_baseline, -expected_cost(t.layout)))
+        waiting = deque(sorted(pending, key=lambda t: (not t.is_baseline, -expected_cost(t.layout))))
+        by_id = {t.id: t for t in pending}
+        planned: list[PlannedReplay] = []
+        running = 0
         try:
-            while waiting or running:
-                while waiting and len(running) < self.targets.jobs:
-                    trial, spec, begun_from = self._next_of(waiting, begun.values())
-                    waiting.remove(trial)
-                    begun[trial.id] = begun_from
-                    self.store.start_trial(trial.id, spec)
+            while waiting or planned or running:
+                while waiting or planned:
+                    while waiting and len(planned) < _LOOK_AHEAD:
+                        planned.append(self._planned(waiting.popleft()))
+                    chosen = executor.choose(planned)
+                    if chosen is None:
+                        break
+                    planned.remove(chosen)
+                    trial = by_id[chosen.number]
+                    self.store.start_trial(trial.id, dict(chosen.spec))
                     self.observer.trial(trial)
-                    thread = threading.Thread(target=work, args=(trial, spec, begun_from), daemon=True)
-                    running[trial.id] = thread
-                    thread.start()
-                trial, outcome = _next(ended)
-                running.pop(trial.id).join()
-                del begun[trial.id]
+                    running += 1
+                    executor.begin(chosen, self._teller(trial))
+                ended = executor.ended(_LOOK_S)
+                if ended is None:
+                    continue
+                running -= 1
+                replayed, outcome = ended
                 if isinstance(outcome, BaseException):
                     raise outcome
-                _check_versions(self.run, outcome)
-                result = outcome.result and {**outcome.result, **self.targets.work(trial.layout)}
-                finished = self.store.finish_trial(
-                    trial.id, result=result, error=outcome.error, wall_s=outcome.wall_s
-                )
-                self.observer.finished(finished, {})
-                self.observer.judged(self._all(), None)
+                self._finish(by_id[replayed.number], replayed.replay.read(outcome))
         finally:
-            stop.set()
-            for thread in running.values():
-                if thread.ident is not None:  # it was begun before the interruption came
-                    thread.join()
+            executor.stop()
             # By the store: an interruption may come between its notes and ours.
             for trial in self._all():
                 if trial.status == "running":
                     self.store.reset_trial(trial.id)
 
+    def _teller(self, trial: Trial) -> Progress:
+        def tell(phase: str, share: float) -> None:
+            self.observer.step(trial, phase, "progress", share, "")
+
+        return tell
+
+    def _finish(self, trial: Trial, outcome: Outcome) -> None:
+        _check_versions(self.run, outcome)
+        result = outcome.result and {**outcome.result, **self.targets.work(trial.layout)}
+        finished = self.store.finish_trial(
+            trial.id, result=result, error=outcome.error, wall_s=outcome.wall_s
+        )
+        self.observer.finished(finished, {})
+        # Of thousands of layouts, to read all of them takes long: no more than a tenth of the time.
+        began = time.monotonic()
+        if began >= self._judge_again:
+            self.observer.judged(self._all(), None)
+            now = time.monotonic()
+            self._judge_again = now + 9 * (now - began)
+
 
 def expected_cost(layout: Layout) -> int:
     """Return a number that grows with how long a replay takes: large records are read and written whole."""
     return max(parse_size(d.properties["recordsize"]) for d in layout.datasets)
-
-
-def _next(
-    ended: queue.SimpleQueue[tuple[Trial, Outcome | BaseException]],
-) -> tuple[Trial, Outcome | BaseException]:
-    """Wait for the next trial to end; in short waits, so that Ctrl-C is seen at once."""
-    while True:
-        try:
-            return ended.get(timeout=0.2)
-        except queue.Empty:
-            continue
 
 
 def _check_versions(run: Run, outcome: Outcome) -> None:

@@ -14,6 +14,7 @@ from ztune.analysis.across import family
 from ztune.errors import InputError
 from ztune.places import engine as engines
 from ztune.places.engine import Engine
+from ztune.places.executor import Executor
 from ztune.runs import recordings, screening
 from ztune.runs.observer import Observer
 from ztune.runs.options import ScreenOptions
@@ -54,6 +55,7 @@ def also(
     *,
     command: Sequence[str] = (),
     observer: Observer | None = None,
+    executor: Executor | None = None,
 ) -> Run:
     """Screen the layouts of ``first`` with ``engine`` and return that run; one that was cut goes on.
 
@@ -63,11 +65,12 @@ def also(
     for run in family(store, first):
         if {**run.versions, "ztune": now["ztune"]} == now:
             return run if run.status == "done" else screening.resume(
-                store, run, trace, engine, replace(options, seed=None), observer=observer
+                store, run, trace, engine, replace(options, seed=None), observer=observer,
+                executor=executor,
             )  # fmt: skip
     study = first.resolved_study
     return screening.start(
         store, trace, study, engine, replace(options, seed=first.seed),
         name=f"{first.name}, OpenZFS {engine.openzfs}", command=command, observer=observer, like=first,
-        others=recordings.of_run(store, first),
+        others=recordings.of_run(store, first), executor=executor,
     )  # fmt: skip
