@@ -40,6 +40,7 @@ class KernelPools:
     zfs: Zfs
     door: Door
     made: list[Made] = field(default_factory=list)
+    loaded: bool = False
     journal: Journal = field(init=False)
     version: tuple[int, ...] = field(init=False)
     _devices: dict[str, list[DeviceContext]] = field(default_factory=dict)
@@ -469,6 +470,9 @@ class KernelPools:
                 self._finish_dataset(d, full[d.name], Path(points[full[d.name]]), root.partition("/")[0], id)
 
     # -- settling --------------------------------------------------------------------------------------
+
+    def keep(self, say: Say) -> None:
+        """Nothing: what the kernel has can't be copied aside."""
 
     def sync(self) -> None:
         """Return when all that was written is on the disks."""

@@ -354,14 +354,14 @@ class RunningTrial:
         for made in self.pools.made:
             for role in made.dataset.roles:
                 path = made.mountpoint / role
-                path.mkdir(mode=0o755)
+                path.mkdir(mode=0o755, exist_ok=self.pools.loaded)
                 path.chmod(0o755)
                 self.roles[role] = path
         for role in self.spec.layout.neighbour:
             name = self.spec.layout.neighbour_dataset(role)
             made = next(one for one in self.pools.made if one.dataset.name == name)
             path = made.mountpoint / role
-            path.mkdir(mode=0o755)
+            path.mkdir(mode=0o755, exist_ok=self.pools.loaded)
             path.chmod(0o755)
             self.roles[PREFIX + role] = path
         self.work = WorkDir.create("trial", parent=self.spec.directory)
@@ -373,6 +373,10 @@ class RunningTrial:
         job, spec = self.job, self.spec
         assert job is not None
         places = {role: self.roles[role] for role in job.roles()}
+        if self.pools.loaded:
+            job.adopt(places)
+            self._stop_job()
+            return
         with room_for(self.roles):
             if spec.start == "copy":
                 assert spec.start_path is not None
@@ -386,6 +390,7 @@ class RunningTrial:
             if spec.start == "keep":
                 assert spec.start_path is not None
                 self._save_to(spec.start_path, places)
+        self.pools.keep(self._progress)
 
     def _copy_from(self, source: Path, places: dict[str, Path]) -> None:
         job = self.job
@@ -406,7 +411,7 @@ class RunningTrial:
         if about.get("version") != saved.VERSION:
             raise InputError(f"start.from: {source} was saved by another version of ztune; save it anew")
         if about.get("job") != registry.shown(self.spec.job) or about.get("params") != loaded(
-            self.spec.params
+            self.spec.job, self.spec.params
         ):
             raise InputError(f"start.from: {source} was saved by another job or with other parameters")
         room.require_on(sizes, places)
@@ -459,7 +464,7 @@ class RunningTrial:
             partial,
             token=self.door.token,
             job=registry.shown(self.spec.job),
-            params=loaded(self.spec.params),
+            params=loaded(self.spec.job, self.spec.params),
             sizes=sizes,
             environment=self._environment.get("job", ""),
         )

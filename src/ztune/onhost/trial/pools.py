@@ -53,6 +53,8 @@ class Pools(Protocol):
 
     made: list[Made]
     """The layout's datasets, from ``make`` on, each mounted."""
+    loaded: bool
+    """From ``make`` on: the pools begin with what an earlier trial's load left in its own."""
 
     def check(self) -> None:
         """Raise InputError, MissingError if the layout can't be had here; nothing is made."""
@@ -60,6 +62,12 @@ class Pools(Protocol):
 
     def make(self, journal: Journal, say: Say) -> None:
         """Make the pools and datasets of the layout."""
+        ...
+
+    def keep(self, say: Say) -> None:
+        """Keep the pools as loading has left them for later trials, where that was asked for. Nothing in
+        them is in use.
+        """
         ...
 
     def sync(self) -> None:

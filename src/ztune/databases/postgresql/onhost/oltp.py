@@ -51,6 +51,7 @@ class PostgresOltp(ServerJob[PostgresServer]):
 
     name: ClassVar[str] = "postgres-oltp"
     ROLES: ClassVar[tuple[str, ...]] = ("data", "wal")
+    LOADED: ClassVar[tuple[str, ...]] = ("scale", "size", "content", "seed")
     user = "postgres"
 
     def _set_up(self) -> None:
