@@ -103,6 +103,20 @@ class MountPlace:
             "notes": mount_points.unheeded(layout),
         }
 
+    @staticmethod
+    def check_keeping(folder: Path, *, cold: bool) -> None:
+        """Raise InputError where loaded pools can't be kept in ``folder``, or trials don't begin cold."""
+        if not cold:
+            raise InputError(
+                "--saved on a mount copies pools, which begin with empty caches; add --caches cold"
+            )
+        if not folder.is_dir():
+            raise InputError(f"--saved: {folder} is no directory; make it first")
+        try:
+            own_directory.check(own_directory.real(folder))
+        except own_directory.NotOursError as error:
+            raise InputError(f"--saved: {error}") from None
+
     def keeping(self, layout: Layout, folder: str) -> dict[str, Any]:
         """Return what a spec's place has beside ``place_spec`` for loaded pools to be kept in ``folder``.
 

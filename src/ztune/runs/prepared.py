@@ -50,7 +50,13 @@ def folder() -> Path:
 def key(job: str, params: Mapping[str, Any], database: Mapping[str, str], version: str) -> str:
     """Return the name of the state: equal for equal content."""
     text = json.dumps(
-        [saved.VERSION, registry.shown(job), beside.loaded(job, params), dict(database), version],
+        [
+            saved.VERSION,
+            registry.shown(job),
+            beside.loaded(registry.get(job), params),
+            dict(database),
+            version,
+        ],
         sort_keys=True,
     )
     return hashlib.sha256(text.encode()).hexdigest()[:20]
@@ -79,7 +85,12 @@ def prepare(
         with room.RoomWatch("the load", lambda: [WorkDir.default_parent(), folder()]):
             sizes = _load(job, wanted, progress)
         saved.mark(
-            wanted, token="", job=registry.shown(name), params=beside.loaded(name, params), sizes=sizes, environment=version
+            wanted,
+            token="",
+            job=registry.shown(name),
+            params=beside.loaded(registry.get(name), params),
+            sizes=sizes,
+            environment=version,
         )
     prune(keep=wanted)
     return wanted

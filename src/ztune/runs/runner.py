@@ -92,8 +92,8 @@ def start(store: Store, request: Request, observer: Observer | None = None) -> R
         _, job = jobs_of[repr(layout.job_settings())]
         _check_roles(job, layout, study)
         _check_settings(job, layout)
-    if options.saved is not None and isinstance(request.place, MountPlace) and options.settle != "cold":
-        raise InputError("--saved on a mount copies pools, which begin with empty caches; add --caches cold")
+    if options.saved is not None and isinstance(request.place, MountPlace):
+        request.place.check_keeping(Path(options.saved), cold=options.settle == "cold")
     copied = options.saved is None and not _loads_where_it_measures(request.job, [*layouts, *may_join])
     if copied and request.place.shared(Path("/")) is not None:
         for layout, job in jobs_of.values():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -77,7 +78,7 @@ class KernelPools:
 
     # -- making ----------------------------------------------------------------------------------------
 
-    def make(self, journal: Journal, say: Say) -> None:
+    def make(self, journal: Journal, say: Say, load: Mapping[str, Any]) -> None:
         """Make the pools and datasets of the layout."""
         self.journal = journal
         spec = self.spec

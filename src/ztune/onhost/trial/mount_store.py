@@ -111,7 +111,10 @@ class MountStore:
                     os.unlink(name, dir_fd=here.fd)
 
     def begin_with(self, folder: Path) -> None:
-        """Copy the pools that ``keep`` put into ``folder`` into this store, which has none. Raises OSError."""
+        """Copy the pools that ``keep`` put into ``folder`` into this store, which has none.
+
+        Raises OSError.
+        """
         _copy_pools(folder, self.disks)
 
     def remove(self) -> None:

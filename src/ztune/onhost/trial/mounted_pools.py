@@ -20,7 +20,7 @@ from ztune.onhost.host import interrupt, mounted, own_directory
 from ztune.onhost.host.mounted import Mount, MountOptions
 from ztune.onhost.host.own_directory import NotOursError
 from ztune.onhost.host.process import signal_name
-from ztune.onhost.jobs import beside, registry
+from ztune.onhost.jobs import registry
 from ztune.onhost.layout import CLASSES, Pool
 from ztune.onhost.probes.context import DatasetContext, DeviceContext, MountContext, PoolContext
 from ztune.onhost.trial import saved
@@ -53,6 +53,7 @@ class MountedPools:
     _mount: Mount | None = None
     _watch: _Watch | None = None
     _gone: str = ""
+    _load: dict[str, Any] = field(default_factory=dict)
 
     @property
     def _mounting(self) -> Mounting:
@@ -74,9 +75,10 @@ class MountedPools:
             if dataset.volume is not None:
                 raise InputError(f'layout: "{dataset.name}" is a volume; a mount has file systems only')
 
-    def make(self, journal: Journal, say: Say) -> None:
-        """Make the pools and datasets of the layout."""
+    def make(self, journal: Journal, say: Say, load: Mapping[str, Any]) -> None:
+        """Make the pools and datasets of the layout. ``load``: what of the job decides what it loads."""
         self.journal = journal
+        self._load = dict(load)
         mounting = self._mounting
         for note in mounting.notes:
             self.events.warning(note)
@@ -157,7 +159,7 @@ class MountedPools:
             return None
         spec, kept = self.spec, self._to_keep
         parts = [
-            *(saved.VERSION, registry.shown(spec.job), beside.loaded(spec.job, spec.params)),
+            *(saved.VERSION, registry.shown(spec.job), self._load),
             *(dict(spec.database), str(self._mounting.program), _without_profiles(kept.engine)),
             [[dataset.name, sorted(dataset.roles)] for dataset in spec.layout.datasets],
         ]
@@ -188,15 +190,15 @@ class MountedPools:
             partial.mkdir(mode=own_directory.PRIVATE)
             made = partial.lstat()
             self.journal.note("saved", inode=[made.st_dev, made.st_ino])
-            self._store.keep(partial)
             saved.mark(
                 partial,
                 token=self.journal.token,
                 job=registry.shown(self.spec.job),
-                params=beside.loaded(self.spec.job, self.spec.params),
+                params=self._load,
                 sizes={},
                 environment="",
             )
+            self._store.keep(partial)
             partial.rename(kept)
         except OSError as error:
             raise InputError(f"{kept}: the loaded pools can't be kept: {error.strerror}") from None

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -60,8 +61,8 @@ class Pools(Protocol):
         """Raise InputError, MissingError if the layout can't be had here; nothing is made."""
         ...
 
-    def make(self, journal: Journal, say: Say) -> None:
-        """Make the pools and datasets of the layout."""
+    def make(self, journal: Journal, say: Say, load: Mapping[str, Any]) -> None:
+        """Make the pools and datasets of the layout. ``load``: what of the job decides what it loads."""
         ...
 
     def keep(self, say: Say) -> None:

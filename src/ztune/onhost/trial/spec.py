@@ -353,7 +353,10 @@ def _place(value: Any, layout: Layout) -> PoolPlacement:
 
 def _mounting(value: Any, layout: Layout) -> Mounting:
     item = _object(
-        value, "place", ("kind", "program", "stores", "engine"), ("disks", "cache", "page_cache", "notes", "kept")
+        value,
+        "place",
+        ("kind", "program", "stores", "engine"),
+        ("disks", "cache", "page_cache", "notes", "kept"),
     )
     engine = item["engine"]
     datasets = engine.get("datasets") if isinstance(engine, dict) else None
