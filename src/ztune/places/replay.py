@@ -327,7 +327,7 @@ class Replay:
             files["the operations"] = self.inputs.ops
         return loaded.key_of(loaded.load_spec(spec), files, self.engine)
 
-    def _threads(self) -> dict[str, Any]:
+    def threads(self) -> dict[str, Any]:
         """Return how the trace's threads go on, and on what processors."""
         workload = self.trace.manifest.workload
         operations = int(workload.result.get("operations") or 0) if workload is not None else 0
@@ -353,7 +353,7 @@ class Replay:
             **spec,
             "content": {r: str(p.resolve()) for r, p in self.inputs.content.items()},
             "backing": backing,
-            **(self._threads() if command == "replay" else {}),
+            **(self.threads() if command == "replay" else {}),
             **self._limits(spec, backing, folder),
         }
         path = folder / f"{command}.json"
