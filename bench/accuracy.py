@@ -9,12 +9,20 @@
                                                 those of one screening are judged as one
     python bench/accuracy.py --run RUN --against SCREENING
                                                 … by another screening of the same study and parameters
+    python bench/accuracy.py --large 8G --saved DIR --state FILE postgres-oltp:hdd-7200 …
+                                                on a mount, databases of that size, 60 s, an ARC of an eighth;
+                                                goes on where it was cut, with what FILE says is there
     python bench/accuracy.py --markdown …       the table of docs/accuracy.md
+    python bench/accuracy.py --brief …          a line for each measure of all layouts together
 
 Each pair is recorded and screened (`ztune tune --study accuracy-…`), then run on the mount and in the lab
 (`ztune run --from`). Counts are per operation of the job everywhere: absolute, not as multiples of a
 baseline. The lab, whose ZFS is the kernel's, is what the others are held to; without it, the mount. Under
 emulation only operations and bytes are held to the goal. Exit code 1 if a goal is missed.
+
+--large loads each kind of pool once, into DIR, which should be on a file system that can copy by reference
+(XFS, Btrfs) and have room for a database for each recordsize and compression of --layout; with --piece TIME
+it ends after a piece of the trials, so that others can have the machine, and goes on when it is run again.
 """
 
 from __future__ import annotations
@@ -31,23 +39,34 @@ from pathlib import Path
 from typing import Any
 
 from ztune.analysis.basis import basis
-from ztune.analysis.metrics import MEASURED
+from ztune.analysis.metrics import MEASURED, number_at
 from ztune.analysis.predicted import spearman
 from ztune.analysis.results import LayoutResult, collect
 from ztune.errors import ZtuneError
 from ztune.store.db import Store
 from ztune.store.records import Trial
+from ztune.study import profiles
 from ztune.trace.reader import Trace
-from ztune.units import format_size
+from ztune.units import format_size, parse_size
 
 PAIRS = tuple(f"{w}:{p}" for w in ("postgres-oltp", "fio") for p in ("hdd-7200", "ssd-sata"))
-STUDIES = {"postgres-oltp": "accuracy-postgres", "fio": "accuracy-fio"}
+STUDIES = {
+    "postgres-oltp": "accuracy-postgres", "mariadb-oltp": "accuracy-mariadb", "fio": "accuracy-fio"
+}  # fmt: skip
 # Short enough for an emulated machine; the database is larger than the ARC of 64 MiB all the same.
 PARAMS = {
     # No warm-up: a replay begins with an empty ARC.
     "postgres-oltp": ["scale=8", "seconds=10", "rate=20", "warmup=0"],
     # Rates that stay whole numbers for each thread when slowed down 4 or 10 times.
     "fio": ["size=64M", "seconds=10", "rate_iops=160", "rwmixread=50"],
+}
+# A hard disk keeps these with each layout; a flash disk ten times that, but for records of 1M.
+LARGE_RATES = {"postgres-oltp": ("rate", 10), "mariadb-oltp": ("rate", 8), "fio": ("rate_iops", 60)}
+FLASH = 10
+LARGE: dict[str, list[str]] = {
+    "postgres-oltp": ["seconds=60", "warmup=0"],
+    "mariadb-oltp": ["seconds=60", "warmup=0"],
+    "fio": ["seconds=60", "rwmixread=50"],
 }
 GOAL_ERROR, GOAL_RANK = 0.10, 0.9
 REPLAY = "replay"
@@ -73,6 +92,15 @@ def _sum(*keys: str) -> Callable[[LayoutResult], float | None]:
     return read
 
 
+def _read(*path: str) -> Callable[[LayoutResult], float | None]:
+    def read(candidate: LayoutResult) -> float | None:
+        found = [number_at(result, "measure", *path) for result in candidate.results.values()]
+        known = [value for value in found if value is not None]
+        return statistics.median(known) if known else None
+
+    return read
+
+
 # By the measure of a trial: analysis/metrics.py. ``busy`` is the seconds for which the busiest disk worked.
 COMPARED: dict[str, Compared] = {
     "ios": Compared("operations", _sum("write_ops", "read_ops"), goal=True),
@@ -86,6 +114,8 @@ COMPARED: dict[str, Compared] = {
     "space": Compared("space", _sum("allocated"), total=True),
     "busy": Compared("busy", _sum("busy_s")),
     "p50": Compared("latency, median", lambda _: None, total=True),
+    # The database's own mean of its log's syncs; a replay's, of all syncs.
+    "log_sync": Compared("log's sync", _read("model", "sync_latency_ms", "mean"), total=True),
 }
 
 
@@ -174,8 +204,7 @@ def judge(run_ids: list[str], against: str | None = None) -> dict[str, Any]:
     with Store.open() as store:
         runs = {one: store.run(one) for one in run_ids}
         run = runs[run_ids[0]]
-        assert run.source_run is not None
-        source = store.run(against or run.source_run)
+        source = store.run(against or str(run.source_run))
         trials: dict[str, list[Trial]] = {}
         for one, found in runs.items():
             trials.setdefault(str(found.target["kind"]), []).extend(store.trials(one))
@@ -339,6 +368,75 @@ def measure(pair: str, given: argparse.Namespace) -> list[str]:
     return runs
 
 
+def _large_params(workload: str, profile: str, size: str) -> list[str]:
+    name, rate = LARGE_RATES[workload]
+    if not profiles.find(profile).rotational:
+        rate *= FLASH
+    return [*LARGE[workload], f"size={size}", f"{name}={rate}"]
+
+
+def measure_large(pair: str, given: argparse.Namespace) -> list[str]:
+    """Record and screen one workload on one profile, and run a piece of its trials on a mount.
+
+    Returns the measured runs' ids; what is done stands in the file ``given.state``.
+    """
+    workload, _, profile = pair.partition(":")
+    if workload not in STUDIES or not profile:
+        raise ZtuneError(f'"{pair}" is no pair; write WORKLOAD:PROFILE, such as fio:hdd-7200')
+    state = json.loads(given.state.read_text()) if given.state.is_file() else {}
+    mine = state.setdefault(f"{pair} {given.large}", {"screening": None, "runs": {}})
+
+    def keep() -> None:
+        given.state.write_text(json.dumps(state, indent=1))
+
+    with tempfile.TemporaryDirectory(prefix="ztune-accuracy-") as name:
+        # Not --profile: disks of one size, whatever their kind, hold pools that were loaded once.
+        shipped = Path(__file__).parents[1] / "studies" / f"{STUDIES[workload]}.toml"
+        study = Path(name) / "study.toml"
+        study.write_text(shipped.read_text().replace('"hdd-7200"', f'"{profile}"'))
+        if mine["screening"] is None:
+            arc = format_size(parse_size(given.large) // 8)
+            params = [word for p in _large_params(workload, profile, given.large) for word in ("-p", p)]
+            words = ["--study", str(study), "--arc", arc, "--budget", "16", "--no-elsewhere"]
+            ztune("tune", workload, *words, "--out", f"{name}/o", *params)
+            mine["screening"] = json.loads(Path(f"{name}/o/run.json").read_text(encoding="utf-8"))["run"]
+            keep()
+    group = given.only or "all"
+    if group in mine["runs"]:
+        ztune("run", "--resume", mine["runs"][group])
+    else:
+        with Store.open() as store:
+            trials = store.trials(mine["screening"])
+        names = dict.fromkeys(t.layout.name for t in trials if (given.only or "") in t.layout.name)
+        chosen = [word for one in _spread(list(names), given.layouts + 1) for word in ("--layouts", one)]
+        words = ["--from", mine["screening"], "--on", "mount", "--blocks", f"{given.blocks}:{given.blocks}"]
+        words += ["--caches", "cold", "--saved", str(given.saved), "--time-limit", given.piece]
+        mine["runs"][group] = str(ztune("run", *words, *chosen)["run"])
+        keep()
+    return list(mine["runs"].values())
+
+
+def brief(found: dict[str, Any]) -> str:
+    """Return one row: layouts, and of each measure the median error, the worst two ways, and the rank."""
+    cells = []
+    for key in ("writes", "written", "reads", "busy", "log_sync"):
+        lines = [x for x in found["layouts"] if x["measure"] == key and REPLAY in x["errors"]]
+        errors = [x["errors"][REPLAY] for x in lines if x["errors"][REPLAY] is not None]
+        row = next((r for r in found["summary"] if (r["place"], r["measure"]) == (REPLAY, key)), None)
+        if row is None or not errors:
+            cells.append("")
+            continue
+        rank = "" if row["spearman"] is None else f"; {row['spearman']:.2f}"
+        low, high = (f"{round(100 * e):+d}".replace("-", "−").replace("+0", "0") for e in _ends(errors))
+        cells.append(f"{row['median_error'] * 100:.1f} %, {low} … {high}{rank}")
+    count = len({x["layout"] for x in found["layouts"]})
+    return f"| {found['workload']}, {', '.join(found['profiles'])} | {count} | {' | '.join(cells)} |"
+
+
+def _ends(values: list[float]) -> tuple[float, float]:
+    return min(values), max(values)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -352,19 +450,31 @@ def main() -> int:
     parser.add_argument("--layouts", type=int, default=15, help="how many besides the baseline")
     parser.add_argument("--blocks", type=int, default=1)
     parser.add_argument("--dilation", help="of the lab; default: the lab's own")
+    parser.add_argument("--large", metavar="SIZE", help="databases of this size, on a mount")
+    parser.add_argument("--saved", type=Path, help="with --large: where loaded pools are kept")
+    parser.add_argument("--state", type=Path, help="with --large: what is done")
+    parser.add_argument("--only", metavar="TEXT", help="with --large: layouts that have it in their name")
+    parser.add_argument("--piece", metavar="TIME", default="9m", help="with --large: begin no trial after it")
+    parser.add_argument("--brief", action="store_true")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--markdown", action="store_true")
     given = parser.parse_args()
     try:
-        runs = given.run or [run for p in given.pairs or PAIRS for run in measure(p, given)]
-        found = [judge(group, given.against) for group in by_source(runs)]
+        if given.large and not (given.saved and given.state and given.pairs):
+            parser.error("--large takes WORKLOAD:PROFILE, --saved and --state")
+        do = measure_large if given.large else measure
+        runs = given.run or [run for p in given.pairs or PAIRS for run in do(p, given)]
+        groups = [runs] if given.against else by_source(runs)
+        found = [judge(group, given.against) for group in groups]
     except ZtuneError as error:
         print(f"accuracy: {error}", file=sys.stderr)
         return error.exit_code
     if given.json:
         print(json.dumps(found, indent=1))
     for one in found if not given.json else ():
-        if given.markdown:
+        if given.brief:
+            print(brief(one))
+        elif given.markdown:
             print(f"{_heading(one)}\n\n{markdown(one)}\n")
         else:
             show(one)

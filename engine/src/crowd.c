@@ -42,19 +42,19 @@ typedef struct {
 
 struct crowd {
 	device_t *device;
-	double spread;
+	stretch_t stretch;
 	uint64_t random, order;
 	line_t line[KINDS];
 };
 
-crowd_t *crowd_new(device_t *device, uint64_t number, double spread)
+crowd_t *crowd_new(device_t *device, uint64_t number, stretch_t stretch)
 {
 	crowd_t *c = calloc(1, sizeof(*c));
 
 	if (c == NULL)
 		abort();
 	c->device = device;
-	c->spread = spread;
+	c->stretch = stretch;
 	c->random = number * 0xd1342543de82ef95ULL + 1;
 	for (int k = 0; k < KINDS; k++) {
 		c->line[k].last = INT64_MIN / 2;
@@ -109,9 +109,20 @@ static uint64_t within(const crowd_t *c, double off, uint64_t len)
 	return len >= span ? 0 : (uint64_t)fmod(MAX(off, 0.0), (double)(span - len)) / 512 * 512;
 }
 
+static double stretched(const stretch_t *s, uint64_t off)
+{
+	double end = (double)s->from + (double)(s->to - s->from) * s->times;
+
+	if (off < s->from)
+		return (double)off;
+	if (off < s->to)
+		return (double)s->from + (double)(off - s->from) * s->times;
+	return (double)off >= end ? (double)off : end + (double)(off - s->to);
+}
+
 /*
- * Where a request is on the whole disk: behind the one that it goes on from, with those that that one stands for; or so
- * many times as far from the beginning.  Returns whether it goes on.
+ * Where a request is on the whole disk: behind the one that it goes on from, with those that that one stands for; or where
+ * all that was left out has its place too.  Returns whether it goes on.
  */
 static bool locate(crowd_t *c, line_t *l, request_t *r, uint64_t all)
 {
@@ -123,7 +134,7 @@ static bool locate(crowd_t *c, line_t *l, request_t *r, uint64_t all)
 	if (i < STREAMS) {
 		at = l->stream[i].at + all <= c->device->span ? l->stream[i].at : within(c, 0, all);
 	} else {
-		at = within(c, (double)r->off * c->spread, all);
+		at = within(c, stretched(&c->stretch, r->off), all);
 		l->next_stream = (l->next_stream + 1) % STREAMS;
 	}
 	r->off = at;

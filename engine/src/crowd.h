@@ -12,8 +12,14 @@
 
 typedef struct crowd crowd_t;
 
-/* number: of the disk, for the random numbers; spread: how many times as far apart things lie on the whole disk. */
-crowd_t *crowd_new(device_t *device, uint64_t number, double spread);
+/* What lies between these offsets lies so many times as far apart on the whole disk; the rest begins behind it. */
+typedef struct {
+	uint64_t from, to;
+	double times;
+} stretch_t;
+
+/* number: of the disk, for the random numbers. */
+crowd_t *crowd_new(device_t *device, uint64_t number, stretch_t stretch);
 
 /* The request stands for so many, of so many bytes in all. */
 void crowd_submit(crowd_t *c, request_t *r, double ios, double bytes, int64_t now);

@@ -172,6 +172,23 @@ void memvdev_drain(void)
 			crowd_drain(backing_of(&d[i])->crowd);
 }
 
+/* Where most of what a disk holds is: the longest row of its parts that hold anything. */
+static stretch_t loaded(const store_t *s, double times)
+{
+	uint64_t n = store_parts(s), begin = 0, best = 0, length = 0;
+
+	for (uint64_t i = 0; i <= n; i++) {
+		if (i < n && store_used(s, i) != NULL)
+			continue;
+		if (i - begin > length) {
+			best = begin;
+			length = i - begin;
+		}
+		begin = i + 1;
+	}
+	return (stretch_t){best * STORE_PART, (best + length) * STORE_PART, times};
+}
+
 void memvdev_begin(double spread)
 {
 	size_t n;
@@ -184,7 +201,7 @@ void memvdev_begin(double spread)
 		device_init(&m->device, d[i].profile, d[i].span, (uint64_t)(d[i].profile->cache_mb * (1 << 20)),
 		    DEVICE_NO_DATA, false);
 		if (spread > 1.0 || weights_rate() > 1.0)
-			m->crowd = crowd_new(&m->device, i, spread);
+			m->crowd = crowd_new(&m->device, i, loaded(m->store, spread));
 	}
 	modelling = true;
 }

@@ -190,11 +190,22 @@ static void find_waits(order_t *o, uint64_t first)
 			open[k] = open[--n];
 		}
 		o->after[i] = ORDER_NONE;
+		if (o->before != NULL)
+			o->before[i] = -1;
 		if (last != ORDER_NONE && ended > idle[op->thread] && o->ops->op[last].thread != op->thread &&
 		    is_syncer(o, (uint64_t)o->ops->op[last].file << 16 | op->thread))
 			o->after[i] = last;
-		if (o->waited != NULL && o->after[i] != ORDER_NONE)
-			o->waited[i] = on_until(span, nspans, ended) - on_until(span, nspans, idle[op->thread]);
+		if (o->waited != NULL && o->after[i] != ORDER_NONE) {
+			int64_t since = idle[op->thread], begun = o->ops->op[last].t;
+			int64_t on = on_until(span, nspans, since);
+
+			o->waited[i] = on_until(span, nspans, ended) - on;
+			/* Nothing that was done after it had begun is covered by it. */
+			if (since > 0 && begun >= since) {
+				o->before[i] = begun - since - (on_until(span, nspans, begun) - on);
+				o->nbefore++;
+			}
+		}
 		if (o->waited != NULL && order_shares_log(o, op->thread) && idle[op->thread] > 0 &&
 		    op->t > idle[op->thread])
 			o->think += op->t - idle[op->thread] - o->waited[i];
@@ -211,6 +222,16 @@ static void find_waits(order_t *o, uint64_t first)
 	free(idle);
 }
 
+static void count_syncs(order_t *o, uint64_t first)
+{
+	for (uint64_t i = first; i < o->ops->nops; i++) {
+		const op_t *op = &o->ops->op[i];
+
+		o->syncs +=
+		    order_syncs(op) && op->file >= 0 && (size_t)op->file < o->nfiles && o->file[op->file].shared;
+	}
+}
+
 void order_make(order_t *o, const ops_t *ops, uint64_t first, size_t nfiles, int how)
 {
 	uint32_t *last = zeros(ops->nthreads, sizeof(*last));
@@ -222,7 +243,7 @@ void order_make(order_t *o, const ops_t *ops, uint64_t first, size_t nfiles, int
 	o->next_of_thread = zeros(ops->nops, sizeof(uint32_t));
 	o->after = zeros(ops->nops, sizeof(uint32_t));
 	if ((how & ORDER_WAITED) != 0)
-		o->waited = zeros(ops->nops, sizeof(int64_t));
+		o->waited = zeros(ops->nops, sizeof(int64_t)), o->before = zeros(ops->nops, sizeof(int64_t));
 	o->done = zeros(ops->nops / 8 + 1, 1);
 	o->shares = zeros(ops->nthreads, sizeof(bool));
 	for (uint32_t i = 0; i < ops->nthreads; i++)
@@ -245,6 +266,7 @@ void order_make(order_t *o, const ops_t *ops, uint64_t first, size_t nfiles, int
 		if (o->file[o->syncer[i] >> 16].shared)
 			o->shares[o->syncer[i] & UINT16_MAX] = true;
 	find_waits(o, first);
+	count_syncs(o, first);
 	o->of_file = zeros(total, sizeof(uint32_t));
 	total = 0;
 	for (size_t i = 0; i < nfiles; i++) {
@@ -270,6 +292,7 @@ void order_free(order_t *o)
 	free(o->next_of_thread);
 	free(o->after);
 	free(o->waited);
+	free(o->before);
 	free(o->done);
 	free(o->shares);
 	free(o->syncer);

@@ -43,6 +43,9 @@ typedef struct {
 	uint32_t *after;          /* by call: the sync that its thread waited for before it, or ORDER_NONE */
 	int64_t think;            /* what threads that share a log did between their calls, but for such waits, ns */
 	int64_t *waited;          /* by call: for how long its thread had waited for such syncs, ns; NULL: not found */
+	int64_t *before;          /* by call: what its thread did before the sync began that it waited for, ns, or -1 */
+	uint64_t nbefore;         /* calls of which that is known: the sync can have been for what the thread did */
+	uint64_t syncs;           /* of shared files */
 	uint8_t *done;            /* a bit for each call */
 	bool *shares;             /* by thread: it syncs a file that others sync, too */
 	uint64_t *syncer;         /* sorted: file and thread */

@@ -458,10 +458,9 @@ static int import(const spec_t *spec, int pool, nvlist_t *config, err_t *err)
 	return find_pool(name, pool, err);
 }
 
-int pool_import(const spec_t *spec, int pool, const char *path, err_t *err)
+static int saved_config(const char *path, nvlist_t **config, err_t *err)
 {
 	static char packed[8 << 20];
-	nvlist_t *config = NULL;
 	FILE *f = fopen(path, "re");
 	size_t len;
 
@@ -469,9 +468,16 @@ int pool_import(const spec_t *spec, int pool, const char *path, err_t *err)
 		return err_set(err, "%s can't be opened: %s.", path, strerror(errno));
 	len = fread(packed, 1, sizeof(packed), f);
 	(void)fclose(f);
-	if (nvlist_unpack(packed, len, &config, KM_SLEEP) != 0)
+	if (nvlist_unpack(packed, len, config, KM_SLEEP) != 0)
 		return err_set(err, "%s is damaged: it is no pool's configuration.", path);
-	return import(spec, pool, config, err);
+	return 0;
+}
+
+int pool_import(const spec_t *spec, int pool, const char *path, err_t *err)
+{
+	nvlist_t *config = NULL;
+
+	return saved_config(path, &config, err) != 0 ? -1 : import(spec, pool, config, err);
 }
 
 /* The name is not const in every version. */
@@ -499,13 +505,12 @@ int pool_pack(const spec_t *spec, int pool, char **packed, size_t *len, err_t *e
 	return 0;
 }
 
-int pool_unpack(const spec_t *spec, const pace_t *pace, int pool, char *packed, size_t len, err_t *err)
+/* Imports a pool of POOL_HOLDS, adds POOL_HELPS and sets its datasets' properties. */
+static int take_over(const spec_t *spec, const pace_t *pace, int pool, nvlist_t *config, err_t *err)
 {
-	nvlist_t *config = NULL, *helps;
-	int error = nvlist_unpack(packed, len, &config, KM_SLEEP);
+	nvlist_t *helps;
+	int error = 0;
 
-	if (error != 0)
-		return err_set(err, "The image is damaged: it has no pool's configuration.");
 	if (import(spec, pool, config, err) != 0)
 		return -1;
 	for (size_t i = 0; i < spec->pools[pool].nvdevs && error == 0; i++) {
@@ -524,6 +529,22 @@ int pool_unpack(const spec_t *spec, const pace_t *pace, int pool, char *packed, 
 		if (spec->datasets[i].pool == pool)
 			error = set_properties(&spec->datasets[i], pace, err);
 	return error != 0 ? -1 : 0;
+}
+
+int pool_unpack(const spec_t *spec, const pace_t *pace, int pool, char *packed, size_t len, err_t *err)
+{
+	nvlist_t *config = NULL;
+
+	if (nvlist_unpack(packed, len, &config, KM_SLEEP) != 0)
+		return err_set(err, "The image is damaged: it has no pool's configuration.");
+	return take_over(spec, pace, pool, config, err);
+}
+
+int pool_take_over(const spec_t *spec, const pace_t *pace, int pool, const char *path, err_t *err)
+{
+	nvlist_t *config = NULL;
+
+	return saved_config(path, &config, err) != 0 ? -1 : take_over(spec, pace, pool, config, err);
 }
 
 int pool_open_volumes(const spec_t *spec, fl_volume_t **vols, err_t *err)

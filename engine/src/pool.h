@@ -61,6 +61,8 @@ int pool_export(const spec_t *spec, int pool, err_t *err);
  */
 int pool_pack(const spec_t *spec, int pool, char **packed, size_t *len, err_t *err);
 int pool_unpack(const spec_t *spec, const pace_t *pace, int pool, char *packed, size_t len, err_t *err);
+/* The same by the file of pool_save_config(), which has to be written anew after it. */
+int pool_take_over(const spec_t *spec, const pace_t *pace, int pool, const char *path, err_t *err);
 
 /* Writes the open transaction group and waits. */
 void pool_sync(int pool);

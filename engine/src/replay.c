@@ -88,6 +88,7 @@ static struct {
 	order_t order;
 	double busy;    /* closed: how much of what threads that share a log do between calls is the processors' work */
 	int64_t *ended; /* closed: by sync, the trace time at which it was done */
+	bool *begun;    /* closed: by sync of a shared log */
 	int64_t zero;   /* virtual time at which the trace began */
 	uint64_t done, in_call;
 	uint32_t threads_left;
@@ -97,6 +98,16 @@ static struct {
 	uint64_t most, paced; /* of what tells the pace: how many are most, and how many have ended */
 	int rc;
 	vqueue_t waiting; /* who waits for the threads */
+	/* Closed: the lock of the log that threads share, and commits without a sync of their own in the trace. */
+	struct {
+		double share, owed; /* of waits for another's sync: how many are commits */
+		bool held;
+		uint32_t leaders;        /* who wait for the lock with a sync of the trace */
+		uint64_t asked, covered; /* commits that others are to sync, and how many they have */
+		int32_t file;            /* where the log was written last, -1: nowhere */
+		int64_t end;
+		vqueue_t waiting;
+	} log;
 	/* per pool */
 	uint64_t group[16]; /* bytes loaded in the open transaction group */
 	uint64_t txg_start[16];
@@ -1079,10 +1090,80 @@ static int64_t call_ns(const op_t *o)
 	return (int64_t)(us * 1e3);
 }
 
+static bool is_of_log(const op_t *o)
+{
+	return R.log.share > 0 && o->file >= 0 && (size_t)o->file < R.nfiles && R.order.file[o->file].shared;
+}
+
+static void take_log(void)
+{
+	R.log.leaders++;
+	while (R.log.held)
+		(void)vtime_wait(&R.log.waiting, VTIME_NEVER);
+	R.log.leaders--;
+	R.log.held = true;
+}
+
+/* All is synced that had been asked for when the sync began. */
+static void leave_log(uint64_t covered)
+{
+	R.log.covered = MAX(R.log.covered, covered);
+	R.log.held = false;
+	vtime_wake(&R.log.waiting, true);
+}
+
+#define LOG_PAGE 8192 /* PostgreSQL's; who has others writes as little */
+
+/* The last page of the log again, with one commit more, or several. */
+static int sync_log(void)
+{
+	op_t o = {.op = OP_WRITE, .file = R.log.file, .file2 = -1, .size = LOG_PAGE};
+	const rfile_t *f = known_file(R.log.file);
+	int rc;
+
+	if (f == NULL || f->f == NULL)
+		return 0;
+	o.offset = MAX(R.log.end - 1, 0) / LOG_PAGE * LOG_PAGE;
+	vtime_work(call_ns(&o));
+	if ((rc = run_op(&o)) != 0)
+		return rc;
+	o.op = OP_FDATASYNC;
+	vtime_work(call_ns(&o));
+	return run_op(&o);
+}
+
+/*
+ * Commits what the trace has no sync for, since another thread's covered it.  Whether one does here depends on when the
+ * thread comes: it waits for the lock, and is covered by a sync that begins after that, or syncs for all who wait.
+ */
+static void commit_with_others(void)
+{
+	uint64_t mine = ++R.log.asked, covers;
+	int rc;
+
+	while (R.log.covered < mine && R.rc == 0) {
+		if (R.log.held || R.log.leaders > 0) {
+			(void)vtime_wait(&R.log.waiting, VTIME_NEVER);
+			continue;
+		}
+		R.log.held = true;
+		covers = R.log.asked;
+		R.in_call++;
+		if ((rc = sync_log()) != 0)
+			stop(rc);
+		R.in_call--;
+		R.r->late_commits++;
+		R.end = MAX(R.end, trace_now());
+		leave_log(covers);
+	}
+}
+
 /* One call, from its beginning to its end. */
 static void call(uint64_t i)
 {
 	const op_t *o = &R.ops->op[i];
+	bool leads = order_syncs(o) && is_of_log(o);
+	uint64_t covers = 0;
 	int32_t file;
 	int rc;
 
@@ -1092,11 +1173,23 @@ static void call(uint64_t i)
 		stop(rc);
 		return;
 	}
+	if (leads) {
+		take_log();
+		R.begun[i] = true;
+		vtime_wake(&R.log.waiting, true);
+	}
+	covers = R.log.asked;
 	R.in_call++;
 	vtime_work(call_ns(o));
 	if ((rc = run_op(o)) != 0)
 		stop(rc);
 	R.in_call--;
+	if (leads)
+		leave_log(covers);
+	if (o->op == OP_WRITE && is_of_log(o)) {
+		R.log.file = o->file;
+		R.log.end = o->offset + o->size;
+	}
 	R.done++;
 	R.end = MAX(R.end, trace_now());
 	if (R.ended != NULL)
@@ -1209,19 +1302,71 @@ static void wait_for_sync(uint32_t call)
 		(void)vtime_wait(&R.files[R.ops->op[call].file].waiting, VTIME_NEVER);
 }
 
-/* Lets the thread do what it did when recorded, until its next call is due. */
-static void think(const thread_t *t, uint64_t i)
+/* Lets the thread do what it did when recorded before call i, until a time. */
+static void think(int64_t until, uint64_t i)
 {
-	int64_t left = due(t, i) - trace_now();
+	int64_t left = until - trace_now();
 
 	if (left <= 0)
 		return;
 	if (R.busy == 0 || !order_shares_log(&R.order, R.ops->op[i].thread)) {
-		vtime_sleep_until(R.zero + due(t, i));
+		vtime_sleep_until(R.zero + until);
 		return;
 	}
 	for (left = (int64_t)((double)left * R.busy); left > 0; left -= SLICE)
 		vtime_work(MIN(left, SLICE));
+}
+
+/* Did the thread commit before this call, by the sync of another? */
+static bool followed(uint32_t i)
+{
+	if (R.log.share <= 0 || R.order.before[i] < 0)
+		return false;
+	R.log.owed += R.log.share;
+	if (R.log.owed < 1.0)
+		return false;
+	R.log.owed -= 1.0;
+	return true;
+}
+
+#define COVERS_NS 100000 /* a thread waits so long for the sync that is to cover it, at least */
+
+/*
+ * Does the sync that covered the thread's commit when recorded do so here?  The thread came some time after its last call
+ * and before that sync began: half-way, for all that is known.  If by then the sync has begun it covers nothing of the
+ * thread's; and if it does not begin for long after the time when it should, nobody waits for it.
+ */
+static bool is_covered(const thread_t *t, uint32_t i)
+{
+	uint32_t sync = R.order.after[i];
+	int64_t since = MAX(t->began, t->done), work = R.order.before[i];
+	int64_t until = since + work + work / 2 + COVERS_NS;
+	bool late;
+
+	think(since + work / 2, i);
+	late = R.begun[sync];
+	think(since + work, i);
+	while (!late && !R.begun[sync] && trace_now() < until)
+		(void)vtime_wait(&R.log.waiting, R.zero + until);
+	return !late && R.begun[sync];
+}
+
+static void follow(thread_t *t, uint32_t i)
+{
+	const op_t *sync = &R.ops->op[R.order.after[i]];
+	int64_t came;
+	bool covered = is_covered(t, i);
+
+	came = trace_now();
+	if (covered)
+		wait_for_sync(R.order.after[i]);
+	else
+		commit_with_others();
+	t->done = trace_now();
+	t->wait_s += (double)(t->done - came) / 1e9;
+	t->recorded_done = MAX(t->recorded_done, sync->t + sync->dur);
+	R.order.waited[i] = 0;
+	R.order.after[i] = ORDER_NONE;
 }
 
 static void thread_main(void *arg)
@@ -1233,9 +1378,11 @@ static void thread_main(void *arg)
 
 		while (!take_in(t, o->t))
 			(void)vtime_wait(&t->waiting, VTIME_NEVER);
-		if (R.order.after[i] != ORDER_NONE)
+		if (R.order.after[i] != ORDER_NONE && followed(i))
+			follow(t, i);
+		else if (R.order.after[i] != ORDER_NONE)
 			wait_for_sync(R.order.after[i]);
-		think(t, i);
+		think(due(t, i), i);
 		t->began = trace_now();
 		t->recorded_began = o->t;
 		if (o->via != VIA_SYSCALL) {
@@ -1264,7 +1411,9 @@ static int run_threads(uint64_t first)
 
 	order_make(&R.order, R.ops, first, R.nfiles,
 	    (R.spec->verify ? ORDER_STRICT : 0) | (R.spec->closed ? ORDER_WAITED : 0));
-	if (R.spec->closed && (R.ended = calloc(R.ops->nops + 1, sizeof(*R.ended))) == NULL)
+	if (R.spec->closed &&
+	    ((R.ended = calloc(R.ops->nops + 1, sizeof(*R.ended))) == NULL ||
+		(R.begun = calloc(R.ops->nops + 1, sizeof(*R.begun))) == NULL))
 		abort();
 	for (uint32_t i = 0; i < R.ops->nthreads; i++)
 		R.threads[i].next = ORDER_NONE;
@@ -1275,6 +1424,10 @@ static int run_threads(uint64_t first)
 		t->next = (uint32_t)(i - 1);
 	}
 	find_pace(first);
+	R.log.file = -1;
+	if (R.spec->closed && R.order.nbefore > 0)
+		R.log.share =
+		    MIN(1.0, MAX(0.0, (double)R.spec->operations - (double)R.order.syncs) / (double)R.order.nbefore);
 	if (R.spec->closed && R.order.think > 0)
 		R.busy = MIN(1.0, R.spec->cores * (double)R.recorded / (double)R.order.think);
 	R.zero = vtime_now();

@@ -22,7 +22,7 @@ enum { EXIT_NO_FUSE = 3 };
 
 static const char usage[] =
     "usage: ztune-mount --spec SPEC.json --store DIR [--disks profile|instant] [--cache volatile|none|lazy]\n"
-    "                   [--page-cache] DATASET=DIRECTORY ...\n"
+    "                   [--page-cache] [--loaded] DATASET=DIRECTORY ...\n"
     "       ztune-mount version\n"
     "\n"
     "Mounts the datasets of a layout by OpenZFS " OPENZFS_STRING
@@ -35,13 +35,15 @@ static const char usage[] =
     "  --cache none      no write cache: the end of this process is that of an operating system, without a power cut\n"
     "  --cache lazy      as volatile, and the cache is written out only by a flush or when it is full\n"
     "  --page-cache      the kernel's page cache holds what is read and written; ZFS itself passes it by\n"
+    "  --loaded          the pools in --store were filled under another layout, with the same data disks and datasets\n"
+    "                    and no log or cache disks: these are added, and the properties set\n"
     "\n"
     "Prints a line of JSON when all is mounted.  Exit codes: 0 ended in order, 1 failed, 2 bad input, 3 FUSE is missing or\n"
     "forbidden.  Everything is described in docs/mount.md.\n";
 
 typedef struct {
 	const char *spec_path, *store;
-	bool instant, page_cache;
+	bool instant, page_cache, loaded;
 	cache_mode_t cache;
 	char **places; /* DATASET=DIRECTORY */
 	int nplaces;
@@ -103,6 +105,8 @@ static void parse(int argc, char **argv, options_t *o, err_t *e)
 			o->cache = (cache_mode_t)choice("--cache", argv[++i], caches, e);
 		else if (strcmp(argv[i], "--page-cache") == 0)
 			o->page_cache = true;
+		else if (strcmp(argv[i], "--loaded") == 0)
+			o->loaded = true;
 		else if (argv[i][0] != '-' && strchr(argv[i], '=') != NULL) {
 			o->places = &argv[i];
 			o->nplaces = argc - i;
@@ -262,6 +266,20 @@ static int import_pools(err_t *e)
 	return 0;
 }
 
+static int take_over_pools(err_t *e)
+{
+	char path[4400];
+
+	if (pool_check_properties(&M.spec, e) != 0)
+		return -1;
+	for (size_t p = 0; p < M.spec.npools; p++) {
+		config_path(p, path, sizeof(path));
+		if (pool_take_over(&M.spec, &M.pace, (int)p, path, e) != 0 || pool_save_config((int)p, path, e) != 0)
+			return -1;
+	}
+	return 0;
+}
+
 /* --- mounting --- */
 
 static void access_times(size_t i)
@@ -380,15 +398,19 @@ int main(int argc, char **argv)
 		end(EXIT_NO_FUSE, &e);
 	}
 	in_store(layout, sizeof(layout), "spec.json");
-	if (lock_store(&e) != 0 || same_layout(layout, &made, &e) != 0 || (!made && remove_disks(&e) != 0) ||
+	if (lock_store(&e) != 0 || same_layout(layout, &made, &e) != 0 ||
+	    (!made && !M.o.loaded && remove_disks(&e) != 0) ||
 	    livedisk_open(&M.spec, M.o.store, M.o.instant, M.o.cache, &e) != 0 ||
 	    pool_start(&M.spec, &M.pace, warn, &e) != 0)
 		end(EXIT_INPUT, &e);
 	pool_live(&M.pace);
-	M.imported = made;
+	M.imported = made || M.o.loaded;
 	M.vols = calloc(M.spec.ndatasets + 1, sizeof(*M.vols));
 	M.fronts = calloc(M.spec.ndatasets + 1, sizeof(*M.fronts));
-	if ((made ? import_pools(&e) : make_pools(&e)) != 0 || pool_open_volumes(&M.spec, M.vols, &e) != 0)
+	if ((made ? import_pools(&e)
+		    : M.o.loaded ? take_over_pools(&e)
+				 : make_pools(&e)) != 0 ||
+	    pool_open_volumes(&M.spec, M.vols, &e) != 0)
 		end(EXIT_FAILED, &e);
 	if (!made) {
 		for (size_t p = 0; p < M.spec.npools; p++)

@@ -415,6 +415,33 @@ def test_closed_the_wait_for_another_s_commit_is_as_long_as_that_commit(tmp_path
     assert 0.9 * found["elapsed_s"] < found["most_s"] < found["elapsed_s"]
 
 
+@pytest.mark.parametrize(("gap_ms", "late"), [(1, True), (60, False)])
+def test_closed_who_comes_too_late_for_another_s_commit_has_one_of_its_own(
+    tmp_path: Path, noise: Path, gap_ms: int, late: bool
+) -> None:
+    """One thread syncs for both. When recorded the other was there in time; here it waits for its read of a
+    slow disk first, and comes when the sync has begun, if that is 1 ms after the read and not 60.
+    """
+    rounds, commits = 20, {}
+    r = random.Random(1)
+    ops = Ops(step=0, dur=0)
+    for i in range(rounds):
+        ops.t += 1_000_000
+        ops.add(READ, offset=(64 << 20) + r.randrange(1 << 13) * 8192, size=8192, thread=1)
+        ops.t += gap_ms * 1_000_000
+        ops.add(WRITE, offset=i * 8192, size=8192)
+        ops.add(FSYNC, dur=1_000_000, step=1_000_000)
+    ops.add(READ, offset=64 << 20, size=8192, thread=1)
+    ops.add(FSYNC, thread=1)
+    for operations in (0, 2 * rounds + 1):
+        s = spec(noise, size=128 * MIB, properties={"recordsize": "8K"}, profile="hdd", closed=True)
+        found = replay(tmp_path, {**s, "operations": operations}, ops)["measure"]
+        commits[operations > 0] = found["zil"]["commits"]
+        assert (found["model"]["late_commits"] > 0) == (late and operations > 0)
+    more = commits[True] - commits[False]
+    assert more > rounds // 2 if late else more == 0
+
+
 def test_what_threads_do_between_calls_takes_turns_on_the_processors(tmp_path: Path, noise: Path) -> None:
     """Four threads that share a log, with five times 10 ms of work each, side by side when recorded."""
     ops = Ops(step=0, dur=0)

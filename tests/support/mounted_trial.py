@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,9 @@ from trial_support import HARNESS, TRIAL, Ran, make_spec, parse_events
 from ztune import native
 from ztune.onhost.host import mounts
 from ztune.places.engine_spec import mount_spec
+from ztune.places.loaded import load_spec
 from ztune.study import Study
+from ztune.study.layout import with_settings
 from ztune.study.loader import resolve_profiles
 
 _STUDY = {
@@ -36,7 +38,9 @@ _STUDY = {
 class Host:
     """The part of the host that a trial may touch, and whether it is as it was."""
 
-    def __init__(self, folder: Path, neighbour: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, folder: Path, neighbour: tuple[str, ...] = (), settings: Mapping[str, Any] | None = None
+    ) -> None:
         self.folder = folder
         self.state = folder / "state"
         self.stores = folder / "stores"
@@ -44,6 +48,9 @@ class Host:
         self.program = native.MOUNT.find().absolute()
         study = resolve_profiles(Study.model_validate(_STUDY))
         layout = replace(study.layout, neighbour=neighbour)
+        if settings:
+            layout = with_settings(layout, settings)
+            study = resolve_profiles(study.model_copy(update={"layout": layout}))
         self.layout = layout.to_json()
         self.engine = mount_spec(study, layout, 1)
 
@@ -60,6 +67,12 @@ class Host:
             "disks": "instant",
         }
         return make_spec(self.state, place, layout=self.layout, **changes)
+
+    def keeping(self, kept: Path, **changes: Any) -> dict[str, Any]:
+        """Return the spec of a trial that begins with what is in ``kept``, or leaves it there."""
+        spec = self.spec(**changes)
+        spec["place"]["kept"] = {"folder": str(kept), "engine": load_spec(self.engine)}
+        return spec
 
     def wrapper(self, text: str) -> Path:
         """Return a program that does ``text``, in which "$mount" is the real one."""

@@ -80,7 +80,8 @@ def command(
     saved: str | None = option(
         "--saved",
         metavar="DIR",
-        help="On ssh://: a directory there for the loaded database, so that it is loaded once. It stays.",
+        help="On ssh://: a directory there for the loaded database, so that it is loaded once. It stays. "
+        "On a mount: a directory for the pools as loading left them; what loads alike begins with a copy.",
     ),
     aa: bool = option("--aa", help="Run the baseline against itself: an A/A study, to test the measuring."),
     seed: int | None = seed_option,

@@ -101,8 +101,7 @@ def replay(order: str) -> str:
             return json.dumps({"missing": absent})
         work = EngineWork(
             asked["spec"], files.pop("ops"), {k.removeprefix("content/"): p for k, p in files.items()},
-            asked["key"], asked["contents"], asked["filler"], asked["processor"], asked["closed"],
-            asked["timeout_s"],
+            asked["key"], asked["contents"], asked["filler"], asked["threads"], asked["timeout_s"],
         )  # fmt: skip
         said = 0.0
 

@@ -104,8 +104,20 @@ def _forward(port: int | None) -> str:
     return "" if port is None else f",hostfwd=tcp:127.0.0.1:{port}-:22"
 
 
+def _ends_with_us() -> list[str]:
+    """Return the words that have the kernel kill a program when we end, however that is.
+
+    It does so when the *thread* that started the program ends, so only the main thread can ask for it.
+    """
+    setpriv = shutil.which("setpriv")
+    main = threading.current_thread() is threading.main_thread()
+    return [setpriv, "--pdeathsig", "KILL"] if setpriv and main else []
+
+
 class Qemu:
-    """A running QEMU. It ends itself when this process does: its agent notices that nobody is there."""
+    """A running QEMU. It ends when this process does: the kernel sees to that, and where it can't, the agent
+    in the guest notices that nobody is there, once the guest lets it.
+    """
 
     def __init__(self, argv: Sequence[str], console: Path, incoming: str | None = None) -> None:
         """Start QEMU. ``incoming``: where it resumes from, as QEMU words it.
@@ -124,7 +136,7 @@ class Qemu:
             *(("-incoming", incoming) if incoming else ()),
         ]
         # The chardev must stand before the device that uses it.
-        full = _chardevs_first(full)
+        full = [*_ends_with_us(), *_chardevs_first(full)]
         self._errors = console.with_suffix(".err")
         with self._errors.open("wb") as errors:
             try:
@@ -137,7 +149,7 @@ class Qemu:
                     start_new_session=True,
                 )
             except OSError as error:
-                raise MissingError(f"{full[0]} can't be run: {error.strerror}") from None
+                raise MissingError(f"{argv[0]} can't be run: {error.strerror}") from None
             finally:
                 qmp.close()
                 theirs.close()

@@ -69,7 +69,8 @@ class EngineWork:
     """What an engine is to do: the same on every machine but for the paths.
 
     ``contents``: the most that the pools come to hold, bytes; ``filler``: what of it is an aged pool's
-    filler, which takes room in files alone. ``key``: of the image that it begins from
+    filler, which takes room in files alone. ``threads``: how the trace's threads go on, and on what
+    processors. ``key``: of the image that it begins from
     (``loaded.key_of``). ``timeout_s``: when it is given up, seconds.
     """
 
@@ -79,8 +80,7 @@ class EngineWork:
     key: str
     contents: int
     filler: int
-    processor: Mapping[str, Any]
-    closed: bool
+    threads: Mapping[str, Any]
     timeout_s: float
 
     @cached_property
@@ -160,7 +160,7 @@ class _Engine:
             **spec,
             "content": {r: str(p.resolve()) for r, p in work.content.items()},
             "backing": backing,
-            **({"processor": work.processor, "closed": work.closed} if command == "replay" else {}),
+            **(work.threads if command == "replay" else {}),
             **limits(work, self.room, spec, folder),
         }
         path = folder / f"{command}.json"

@@ -16,7 +16,7 @@ from ztune.onhost.host import mounted, own_directory, room
 from ztune.onhost.host.mounted import MountOptions
 from ztune.onhost.properties import MOUNTED
 from ztune.onhost.trial.mount_store import DISKS
-from ztune.places import bundle, mount_points, mount_program
+from ztune.places import bundle, loaded, mount_points, mount_program
 from ztune.places.about import said_of_host
 from ztune.places.channel import STATE, Channel, ProcessChannel
 from ztune.places.engine_spec import changed_in_vain, mount_spec
@@ -102,6 +102,29 @@ class MountPlace:
             **to_json(self.options),
             "notes": mount_points.unheeded(layout),
         }
+
+    @staticmethod
+    def check_keeping(folder: Path, *, cold: bool) -> None:
+        """Raise InputError where loaded pools can't be kept in ``folder``, or trials don't begin cold."""
+        if not cold:
+            raise InputError(
+                "--saved on a mount copies pools, which begin with empty caches; add --caches cold"
+            )
+        if not folder.is_dir():
+            raise InputError(f"--saved: {folder} is no directory; make it first")
+        try:
+            own_directory.check(own_directory.real(folder))
+        except own_directory.NotOursError as error:
+            raise InputError(f"--saved: {error}") from None
+
+    def keeping(self, layout: Layout, folder: str) -> dict[str, Any]:
+        """Return what a spec's place has beside ``place_spec`` for loaded pools to be kept in ``folder``.
+
+        What decides how a load lies on the disks is what an image of a replay goes by, but of the profiles,
+        which a load on a mount doesn't wait for.
+        """
+        engine = loaded.load_spec(self._specs[layout.hash])
+        return {"kept": {"folder": str(Path(folder).absolute()), "engine": engine}}
 
     def check(self, study: Study, layout: Layout) -> None:
         """Raise InputError, MissingError if the layout can't be tried here; remembers what a mount of it is

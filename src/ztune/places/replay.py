@@ -259,13 +259,23 @@ class Replay:
             read["the operations"] = loaded.identity(self.inputs.ops)
         return EngineWork(
             spec, self.inputs.ops, self.inputs.content, loaded.key_of(first, read, self.engine),
-            contents=self.contents_bytes(spec), filler=filler_bytes(spec), processor=self._host.spec(),
-            closed=self._closed, timeout_s=self.timeout_s,
+            contents=self.contents_bytes(spec), filler=filler_bytes(spec), threads=self.threads(),
+            timeout_s=self.timeout_s,
         )  # fmt: skip
 
     def run(self, spec: Mapping[str, Any], progress: Progress | None, stop: threading.Event) -> Outcome:
         """Run the engine on ``spec``; raises as ``run_engine`` does."""
         return self.read(run_engine(self.work(spec), self.engine, self.room, progress, stop))
+
+    def threads(self) -> dict[str, Any]:
+        """Return how the trace's threads go on, and on what processors."""
+        workload = self.trace.manifest.workload
+        operations = int(workload.result.get("operations") or 0) if workload is not None else 0
+        return {
+            "processor": self._host.spec(),
+            "closed": self._closed,
+            **({"operations": operations} if self._closed else {}),
+        }
 
     def read(self, outcome: Outcome) -> Outcome:
         """Return the ``outcome`` of an engine with what the trace and its host add to a result."""

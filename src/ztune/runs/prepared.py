@@ -23,7 +23,7 @@ from ztune import paths
 from ztune.errors import InputError, ZtuneError
 from ztune.onhost.host import own_directory, room, shared_files
 from ztune.onhost.host.workdir import WorkDir
-from ztune.onhost.jobs import registry
+from ztune.onhost.jobs import beside, registry
 from ztune.onhost.jobs.job import Job
 from ztune.onhost.trial import saved
 
@@ -50,7 +50,14 @@ def folder() -> Path:
 def key(job: str, params: Mapping[str, Any], database: Mapping[str, str], version: str) -> str:
     """Return the name of the state: equal for equal content."""
     text = json.dumps(
-        [saved.VERSION, registry.shown(job), dict(params), dict(database), version], sort_keys=True
+        [
+            saved.VERSION,
+            registry.shown(job),
+            beside.loaded(registry.get(job), params),
+            dict(database),
+            version,
+        ],
+        sort_keys=True,
     )
     return hashlib.sha256(text.encode()).hexdigest()[:20]
 
@@ -78,7 +85,12 @@ def prepare(
         with room.RoomWatch("the load", lambda: [WorkDir.default_parent(), folder()]):
             sizes = _load(job, wanted, progress)
         saved.mark(
-            wanted, token="", job=registry.shown(name), params=params, sizes=sizes, environment=version
+            wanted,
+            token="",
+            job=registry.shown(name),
+            params=beside.loaded(registry.get(name), params),
+            sizes=sizes,
+            environment=version,
         )
     prune(keep=wanted)
     return wanted

@@ -26,6 +26,7 @@ from ztune.onhost.jobs import registry as jobs
 from ztune.onhost.trial import spec as specs
 from ztune.places import bundle
 from ztune.places.channel import Lost, Place, ask
+from ztune.places.mount import MountPlace
 from ztune.runs import plan, prepared, stopping
 from ztune.runs import trial as trials
 from ztune.runs.ending import ending
@@ -91,6 +92,8 @@ def start(store: Store, request: Request, observer: Observer | None = None) -> R
         _, job = jobs_of[repr(layout.job_settings())]
         _check_roles(job, layout, study)
         _check_settings(job, layout)
+    if options.saved is not None and isinstance(request.place, MountPlace):
+        request.place.check_keeping(Path(options.saved), cold=options.settle == "cold")
     copied = options.saved is None and not _loads_where_it_measures(request.job, [*layouts, *may_join])
     if copied and request.place.shared(Path("/")) is not None:
         for layout, job in jobs_of.values():
@@ -341,7 +344,7 @@ class _Runner:
             next(t for t in self._all() if t.layout_hash == layout.hash), id=0, number=0, block=0, attempts=[]
         )
         self.observer.say(f"once for all trials: find the rate, with {layout.name}")
-        spec = self._spec(trial, self._start(trial), self.place.place_spec(layout))
+        spec = self._spec(trial, self._start(trial), self._place_spec(layout))
         said: list[str] = []
 
         def tell(step: str, state: str, share: float, text: str) -> None:
@@ -449,7 +452,7 @@ class _Runner:
         interrupt.check()
         try:
             start = self._start(trial)
-            place = self.place.place_spec(trial.layout)
+            place = self._place_spec(trial.layout)
         except (InputError, MissingError, LoadError) as lacking:
             # What fails while it is being stopped fails for that, and is no fault of the layout's.
             interrupt.check()
@@ -577,10 +580,16 @@ class _Runner:
         params = dict(self.job.under(trial.layout, self.run.resolved_study.layout).params)
         return {**params, two_jobs.WHICH: _WHICH[trial.condition]} if self.job.beside else params
 
+    def _place_spec(self, layout: Layout) -> dict[str, Any]:
+        spec = self.place.place_spec(layout)
+        if self.options.saved is not None and isinstance(self.place, MountPlace):
+            return {**spec, **self.place.keeping(layout, self.options.saved)}
+        return spec
+
     def _start(self, trial: Trial) -> dict[str, Any]:
         """Return how the trial gets its database: loaded, or copied from a state that was loaded once."""
         layout = trial.layout
-        if self.options.saved is not None:
+        if self.options.saved is not None and not isinstance(self.place, MountPlace):
             return _on_target(
                 self.place, self.options.saved, self.job.under(layout, self.run.resolved_study.layout), layout
             )

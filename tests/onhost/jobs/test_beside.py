@@ -102,6 +102,6 @@ def test_what_stops_the_first_ends_the_neighbour(
 
 def test_which_of_them_is_no_part_of_what_is_loaded() -> None:
     params = {"first": {"name": "trial_job:Writer", "params": {}}, "which": "both"}
-    assert loaded(params) == {"first": params["first"]}
+    assert loaded(TwoJobs, params) == {"first": params["first"]}
     with pytest.raises(InputError, match="which is 'all'; it is one of first, both and neighbour"):
         TwoJobs({**params, "neighbour": params["first"], "which": "all"})

@@ -88,9 +88,52 @@ def test_ctrl_c_ends_both_jobs(tmp_path: Path) -> None:
 
 def test_a_saved_state_is_copied_onto_a_mount(host: Host, tmp_path: Path) -> None:
     saved = tmp_path / "saved"
-    assert run_trial(host.spec(start={"kind": "keep", "save": str(saved)})).status == "ok"
+    ran = run_trial(host.spec(start={"kind": "keep", "save": str(saved)}))
+    assert ran.status == "ok", ran.errors
     again = run_trial(host.spec(start={"kind": "copy", "from": str(saved)}))
     assert (again.status, again.errors) == ("ok", "")
+    host.require_untouched()
+
+
+def test_pools_that_were_loaded_once_begin_trials_of_layouts_that_load_alike(
+    host: Host, tmp_path: Path
+) -> None:
+    kept = tmp_path / "kept"
+    kept.mkdir(mode=0o700)
+    first = run_trial(host.keeping(kept))
+    assert (first.status, first.errors) == ("ok", "")
+    # To load, after the copy, and cold for the measure.
+    assert sum("mounted by process" in e.get("text", "") for e in first.events) == 3
+    [pools] = kept.iterdir()
+    before = {path.name: (path.stat().st_mtime_ns, path.stat().st_size) for path in pools.iterdir()}
+    (tmp_path / "other").mkdir()
+    other = Host(tmp_path / "other", settings={"slog": "nvme", "data.logbias": "throughput"})
+    again = run_trial(other.keeping(kept))
+    assert (again.status, again.errors) == ("ok", "")
+    assert sum("mounted by process" in e.get("text", "") for e in again.events) == 2
+    assert all(c["ok"] for c in again.result["job"]["checks"])
+    assert [class_ for class_, _ in again.result["environment"]["pools"]["main"]["devices"]] == [
+        "data",
+        "log",
+    ]
+    assert {p.name: (p.stat().st_mtime_ns, p.stat().st_size) for p in pools.iterdir()} == before
+    # Other records do lie otherwise.
+    (tmp_path / "third").mkdir()
+    third = Host(tmp_path / "third", settings={"data.recordsize": "8K"})
+    assert run_trial(third.keeping(kept)).status == "ok"
+    assert len(list(kept.iterdir())) == 2
+    for one in (host, other, third):
+        one.require_untouched()
+
+
+def test_pools_that_others_could_have_written_are_not_begun_with(host: Host, tmp_path: Path) -> None:
+    kept = tmp_path / "kept"
+    kept.mkdir(mode=0o700)
+    assert run_trial(host.keeping(kept)).status == "ok"
+    [pools] = kept.iterdir()
+    pools.chmod(0o777)
+    ran = run_trial(host.keeping(kept))
+    assert ran.status == "failed" and "place.kept.folder: " in ran.errors
     host.require_untouched()
 
 
@@ -188,6 +231,21 @@ def forks(tmp_path: Path) -> Iterator[Forks]:
 @pytest.mark.parametrize("number", [7, 9, 11, 13, 22, 27, 31])
 def test_a_trial_killed_at_a_step_is_cleaned(host: Host, forks: Forks, number: int) -> None:
     assert killed_then_cleaned(host, forks, number)
+
+
+# Around the keeping of loaded pools.
+@pytest.mark.parametrize("number", [17, 19, 20, 21, 22, 23, 25])
+def test_pools_that_were_cut_while_they_were_kept_go(
+    host: Host, forks: Forks, tmp_path: Path, number: int
+) -> None:
+    kept = tmp_path / "kept"
+    kept.mkdir(mode=0o700)
+    assert forks.run_trial(host.keeping(kept), kill=number).rc == -signal.SIGKILL
+    cleaned = forks.clean(host.state)
+    assert (cleaned.rc, cleaned.errors) == (0, "")
+    # All of it, or nothing.
+    assert not any(".partial-" in path.name for path in kept.iterdir())
+    host.require_untouched()
 
 
 @pytest.mark.long

@@ -114,6 +114,7 @@ class Mount:
         patience_s: float = 120.0,
         *,
         die_with_caller: bool = False,
+        loaded: bool = False,
     ) -> Mount:
         """Mount each dataset of ``places`` in its directory, and return when all are there.
 
@@ -126,11 +127,13 @@ class Mount:
             options: how the disks behave.
             patience_s: seconds after which a program that does not get ready is killed.
             die_with_caller: the program is killed when the calling *thread* ends: a power cut.
+            loaded: the pools in the store were filled under another layout, without log and cache disks:
+                these are added, and the properties set.
 
         Raises:
             MountError: with the program's own words, where it has any. Nothing is left mounted.
         """
-        arguments = options.arguments()
+        arguments = [*options.arguments(), *(["--loaded"] if loaded else [])]
         if not places:
             raise MountError("there is no dataset to mount", 2)
         made: list[Path] = []

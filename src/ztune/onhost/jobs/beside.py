@@ -27,9 +27,14 @@ FIRST, BOTH, NEIGHBOUR = "first", "both", "neighbour"
 _STOP_S = 60.0
 
 
-def loaded(params: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the parameters of a job that decide what is loaded: not which of two jobs run."""
-    return {name: value for name, value in params.items() if name != WHICH}
+def loaded(kind: type[Job], params: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the parameters of a job of this kind that decide what it loads.
+
+    These are the job's ``LOADED``, where it has such a tuple of names; else all, but not which of two jobs
+    run.
+    """
+    names = getattr(kind, "LOADED", None)
+    return {key: value for key, value in params.items() if (key in names if names else key != WHICH)}
 
 
 class TwoJobs:

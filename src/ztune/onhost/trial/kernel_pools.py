@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -40,6 +41,7 @@ class KernelPools:
     zfs: Zfs
     door: Door
     made: list[Made] = field(default_factory=list)
+    loaded: bool = False
     journal: Journal = field(init=False)
     version: tuple[int, ...] = field(init=False)
     _devices: dict[str, list[DeviceContext]] = field(default_factory=dict)
@@ -76,7 +78,7 @@ class KernelPools:
 
     # -- making ----------------------------------------------------------------------------------------
 
-    def make(self, journal: Journal, say: Say) -> None:
+    def make(self, journal: Journal, say: Say, load: Mapping[str, Any]) -> None:
         """Make the pools and datasets of the layout."""
         self.journal = journal
         spec = self.spec
@@ -469,6 +471,9 @@ class KernelPools:
                 self._finish_dataset(d, full[d.name], Path(points[full[d.name]]), root.partition("/")[0], id)
 
     # -- settling --------------------------------------------------------------------------------------
+
+    def keep(self, say: Say) -> None:
+        """Nothing: what the kernel has can't be copied aside."""
 
     def sync(self) -> None:
         """Return when all that was written is on the disks."""

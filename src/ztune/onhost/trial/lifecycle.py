@@ -94,6 +94,10 @@ class Parts:
         return cls(registry.get, probes.start, measure.begin)
 
 
+def _aside(path: Path) -> Path:
+    return path.with_name(f".{path.name}.loaded")
+
+
 def teardown(journal: Journal, door: Door, progress: Callable[[float, str], None]) -> list[str]:
     """Remove all that the journal says was made, the latest first; return a sentence for each thing left.
 
@@ -348,24 +352,26 @@ class RunningTrial:
 
     def _prepare(self) -> None:
         assert self.job is not None
-        self.pools.make(self.journal, self._progress)
+        self.pools.make(self.journal, self._progress, loaded(type(self.job), self.spec.params))
         if self.spec.layout.age is not None:
             age.check(self.spec.layout, self.pools.filled())
         for made in self.pools.made:
             for role in made.dataset.roles:
-                path = made.mountpoint / role
-                path.mkdir(mode=0o755)
-                path.chmod(0o755)
-                self.roles[role] = path
+                self.roles[role] = self._role_directory(made.mountpoint / role)
         for role in self.spec.layout.neighbour:
             name = self.spec.layout.neighbour_dataset(role)
             made = next(one for one in self.pools.made if one.dataset.name == name)
-            path = made.mountpoint / role
-            path.mkdir(mode=0o755)
-            path.chmod(0o755)
-            self.roles[PREFIX + role] = path
+            self.roles[PREFIX + role] = self._role_directory(made.mountpoint / role)
         self.work = WorkDir.create("trial", parent=self.spec.directory)
         self.job.prepare(self.work, {role: self.roles[role] for role in self.job.roles()})
+
+    def _role_directory(self, path: Path) -> Path:
+        if self.pools.loaded:
+            # Out of the job's way, which begins with empty directories.
+            path.rename(_aside(path))
+        path.mkdir(mode=0o755)
+        path.chmod(0o755)
+        return path
 
     # -- load ------------------------------------------------------------------------------------------
 
@@ -373,6 +379,12 @@ class RunningTrial:
         job, spec = self.job, self.spec
         assert job is not None
         places = {role: self.roles[role] for role in job.roles()}
+        if self.pools.loaded:
+            for place in places.values():
+                _aside(place).rename(place)  # in place of the empty one
+            job.adopt(places)
+            self._stop_job()
+            return
         with room_for(self.roles):
             if spec.start == "copy":
                 assert spec.start_path is not None
@@ -386,6 +398,7 @@ class RunningTrial:
             if spec.start == "keep":
                 assert spec.start_path is not None
                 self._save_to(spec.start_path, places)
+        self.pools.keep(self._progress)
 
     def _copy_from(self, source: Path, places: dict[str, Path]) -> None:
         job = self.job
@@ -406,7 +419,7 @@ class RunningTrial:
         if about.get("version") != saved.VERSION:
             raise InputError(f"start.from: {source} was saved by another version of ztune; save it anew")
         if about.get("job") != registry.shown(self.spec.job) or about.get("params") != loaded(
-            self.spec.params
+            type(job), self.spec.params
         ):
             raise InputError(f"start.from: {source} was saved by another job or with other parameters")
         room.require_on(sizes, places)
@@ -434,6 +447,8 @@ class RunningTrial:
 
     def _save_to(self, target: Path, places: dict[str, Path]) -> None:
         """Copy the loaded state to ``target``, whole or not at all."""
+        job = self.job
+        assert job is not None
         if target.exists():
             raise InputError(f"start.save: {target} exists already; name a new directory")
         if not target.parent.is_dir():
@@ -459,7 +474,7 @@ class RunningTrial:
             partial,
             token=self.door.token,
             job=registry.shown(self.spec.job),
-            params=loaded(self.spec.params),
+            params=loaded(type(job), self.spec.params),
             sizes=sizes,
             environment=self._environment.get("job", ""),
         )

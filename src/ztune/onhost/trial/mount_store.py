@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from ztune.errors import InputError, Refused
-from ztune.onhost.host import mounted, mounts, own_directory
+from ztune.onhost.host import mounted, mounts, own_directory, sparse
 from ztune.onhost.host.interrupt import uninterrupted
 from ztune.onhost.host.own_directory import NotOursError, OwnDirectory
 
@@ -34,6 +34,7 @@ _FILES = re.compile(
     r"disk-[A-Za-z0-9_.:\- ]+\.img|pool-[A-Za-z0-9_.:\- ]+\.config|spec\.json(\.partial)?|lock"
 )
 _SOCKETS = (mounted.CONTROL,)
+_POOLS = re.compile(r"disk-.*\.img|pool-.*\.config")
 
 
 @dataclass(frozen=True)
@@ -97,6 +98,24 @@ class MountStore:
             with contextlib.suppress(OSError), os.scandir(folder) as entries:
                 total += sum(entry.stat(follow_symlinks=False).st_blocks * 512 for entry in entries)
         return total
+
+    def keep(self, folder: Path) -> None:
+        """Copy the pools, which nobody has mounted, into ``folder``. Raises OSError."""
+        _copy_pools(self.disks, folder)
+
+    def begin_anew(self) -> None:
+        """Delete the pools, which nobody has mounted. Raises OSError."""
+        with OwnDirectory.open(self.disks) as here:
+            for name in here.names():
+                if _FILES.fullmatch(name) and name != mounted.LOCK:
+                    os.unlink(name, dir_fd=here.fd)
+
+    def begin_with(self, folder: Path) -> None:
+        """Copy the pools that ``keep`` put into ``folder`` into this store, which has none.
+
+        Raises OSError.
+        """
+        _copy_pools(folder, self.disks)
 
     def remove(self) -> None:
         """Delete the store and all that is in it; does nothing when it is gone.
@@ -261,3 +280,9 @@ class MountStore:
         regular = stat.S_ISREG(found.st_mode) and found.st_nlink == 1 and _FILES.fullmatch(inner)
         if not regular and not (stat.S_ISSOCK(found.st_mode) and inner in _SOCKETS):
             raise Refused(f"{self.path}: left alone: {name} in it is no file of a store's")
+
+
+def _copy_pools(source: Path, target: Path) -> None:
+    for path in sorted(source.iterdir()):
+        if _POOLS.fullmatch(path.name) and _FILES.fullmatch(path.name):
+            sparse.copy(path, target / path.name)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import secrets
 import select
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +17,17 @@ from ztune.errors import InputError, MissingError
 from ztune.onhost.events import Events
 from ztune.onhost.fields import to_json
 from ztune.onhost.host import interrupt, mounted, own_directory
-from ztune.onhost.host.mounted import Mount
+from ztune.onhost.host.mounted import Mount, MountOptions
+from ztune.onhost.host.own_directory import NotOursError
 from ztune.onhost.host.process import signal_name
+from ztune.onhost.jobs import registry
 from ztune.onhost.layout import CLASSES, Pool
 from ztune.onhost.probes.context import DatasetContext, DeviceContext, MountContext, PoolContext
+from ztune.onhost.trial import saved
 from ztune.onhost.trial.journal import Journal
 from ztune.onhost.trial.mount_store import MountStore
 from ztune.onhost.trial.pools import Filled, Made, Say
-from ztune.onhost.trial.spec import Mounting, Spec
+from ztune.onhost.trial.spec import Kept, Mounting, Spec
 
 STORE, MOUNTS = "store", "mounts"
 _READY_S = 600.0
@@ -42,11 +47,13 @@ class MountedPools:
     spec: Spec
     events: Events
     made: list[Made] = field(default_factory=list)
+    loaded: bool = False
     journal: Journal = field(init=False)
     _store: MountStore | None = None
     _mount: Mount | None = None
     _watch: _Watch | None = None
     _gone: str = ""
+    _load: dict[str, Any] = field(default_factory=dict)
 
     @property
     def _mounting(self) -> Mounting:
@@ -68,9 +75,10 @@ class MountedPools:
             if dataset.volume is not None:
                 raise InputError(f'layout: "{dataset.name}" is a volume; a mount has file systems only')
 
-    def make(self, journal: Journal, say: Say) -> None:
-        """Make the pools and datasets of the layout."""
+    def make(self, journal: Journal, say: Say, load: Mapping[str, Any]) -> None:
+        """Make the pools and datasets of the layout. ``load``: what of the job decides what it loads."""
         self.journal = journal
+        self._load = dict(load)
         mounting = self._mounting
         for note in mounting.notes:
             self.events.warning(note)
@@ -79,6 +87,11 @@ class MountedPools:
         journal.make(STORE, STORE, path=str(path), token=token)
         self._store = MountStore.create(path, token)
         journal.made(STORE)
+        kept = self._kept
+        self.loaded = kept is not None and (kept / saved.MARKER).is_file()
+        if kept is not None and self.loaded:
+            say("copy the loaded pools", 0.1)
+            self._begin_with(kept)
         root = self.spec.directory / "mnt"
         root.mkdir()
         root.chmod(0o711)
@@ -99,26 +112,101 @@ class MountedPools:
             places={name: str(point) for name, point in points.items()},
             uses=[STORE],
         )
-        self._start(points)
+        if kept is not None and not self.loaded:
+            self._start(points, self._to_keep.engine, replace(mounting.options, disks="instant"))
+        else:
+            self._start(points, loaded=self.loaded)
         journal.made(MOUNTS)
         for dataset in self.spec.layout.datasets:
             self.made.append(Made(dataset, dataset.name, points[dataset.name], dataset.pool))
 
-    def _start(self, points: Mapping[str, Path]) -> None:
+    def _start(
+        self,
+        points: Mapping[str, Path],
+        engine: Mapping[str, Any] | None = None,
+        options: MountOptions | None = None,
+        *,
+        loaded: bool = False,
+    ) -> None:
         assert self._store is not None
         mounting = self._mounting
         self._mount = Mount.start(
             mounting.program,
-            mounting.engine,
+            mounting.engine if engine is None else engine,
             self._store.disks,
             points,
-            mounting.options,
+            options or mounting.options,
             _READY_S * self.spec.patience,
             # Whatever ends this program ends the mount; what it leaves is in the journal.
             die_with_caller=True,
+            loaded=loaded,
         )
         self.events.log(f"mounted by process {self._mount.pid}")
         self._watch = _Watch(self._mount.pid)
+
+    # -- pools that are kept as loading left them ------------------------------------------------------
+
+    @property
+    def _to_keep(self) -> Kept:
+        kept = self._mounting.kept
+        assert kept is not None
+        return kept
+
+    @property
+    def _kept(self) -> Path | None:
+        """Return the folder of what this trial's load leaves, there or not; None where nothing is kept."""
+        if self._mounting.kept is None:
+            return None
+        spec, kept = self.spec, self._to_keep
+        parts = [
+            *(saved.VERSION, registry.shown(spec.job), self._load),
+            *(dict(spec.database), str(self._mounting.program), _without_profiles(kept.engine)),
+            [[dataset.name, sorted(dataset.roles)] for dataset in spec.layout.datasets],
+        ]
+        key = hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:20]
+        return kept.folder / f"ztune-loaded-{key}"
+
+    def _begin_with(self, kept: Path) -> None:
+        assert self._store is not None
+        try:
+            own_directory.check(own_directory.real(kept))
+            self._store.begin_with(kept)
+        except NotOursError as error:
+            raise InputError(f"place.kept.folder: {error}") from None
+        except OSError as error:
+            raise InputError(f"{kept}: the loaded pools can't be copied: {error.strerror}") from None
+
+    def keep(self, say: Say) -> None:
+        """Keep the pools for later trials, and go on with them as those do."""
+        kept = self._kept
+        if kept is None or self.loaded:
+            return
+        assert self._store is not None
+        say("keep the loaded pools", 0.95)
+        self._stop()
+        partial = kept.with_name(f"{kept.name}.partial-{self.spec.trial}")
+        self.journal.make("saved", "saved", path=str(partial))
+        try:
+            partial.mkdir(mode=own_directory.PRIVATE)
+            made = partial.lstat()
+            self.journal.note("saved", inode=[made.st_dev, made.st_ino])
+            saved.mark(
+                partial,
+                token=self.journal.token,
+                job=registry.shown(self.spec.job),
+                params=self._load,
+                sizes={},
+                environment="",
+            )
+            self._store.keep(partial)
+            partial.rename(kept)
+        except OSError as error:
+            raise InputError(f"{kept}: the loaded pools can't be kept: {error.strerror}") from None
+        self.journal.append("removed", id="saved")
+        self._store.begin_anew()
+        self._begin_with(kept)
+        self._start({one.name: one.mountpoint for one in self.made}, loaded=True)
+        self.journal.note(MOUNTS, mounted=True)
 
     def sync(self) -> None:
         """Return when all that was written is on the disks."""
@@ -150,14 +238,17 @@ class MountedPools:
 
     def cool(self) -> None:
         """Empty the caches of what the pools hold. Nothing in them is in use."""
+        self._stop()
+        self._start({made.name: made.mountpoint for made in self.made})
+        self.journal.note(MOUNTS, mounted=True)
+
+    def _stop(self) -> None:
         assert self._mount is not None and self._watch is not None
         self.journal.note(MOUNTS, mounted=False)
         self._watch.end()
         self._mount.stop(_STOP_S * self.spec.patience)
         # It ended as it was asked to: should the next not start, that one's words are what counts.
         self._mount = self._watch = None
-        self._start({made.name: made.mountpoint for made in self.made})
-        self.journal.note(MOUNTS, mounted=True)
 
     def fills(self) -> list[Path]:
         """Return where the disks' contents are, which are sparse files."""
@@ -236,6 +327,15 @@ def _how(code: int | None) -> str:
     if code is None or code >= 0:
         return f"ended by itself with exit code {code}"
     return f"was killed by {signal_name(-code)}"
+
+
+def _without_profiles(engine: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the spec of a load without how fast its disks are: it does not wait for them."""
+    pools = [
+        {**pool, "vdevs": [{**v, "disks": [d["size"] for d in v["disks"]]} for v in pool["vdevs"]]}
+        for pool in engine["pools"]
+    ]
+    return {**{key: value for key, value in engine.items() if key != "profiles"}, "pools": pools}
 
 
 class _Watch:

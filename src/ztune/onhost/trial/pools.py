@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -53,13 +54,21 @@ class Pools(Protocol):
 
     made: list[Made]
     """The layout's datasets, from ``make`` on, each mounted."""
+    loaded: bool
+    """From ``make`` on: the pools begin with what an earlier trial's load left in its own."""
 
     def check(self) -> None:
         """Raise InputError, MissingError if the layout can't be had here; nothing is made."""
         ...
 
-    def make(self, journal: Journal, say: Say) -> None:
-        """Make the pools and datasets of the layout."""
+    def make(self, journal: Journal, say: Say, load: Mapping[str, Any]) -> None:
+        """Make the pools and datasets of the layout. ``load``: what of the job decides what it loads."""
+        ...
+
+    def keep(self, say: Say) -> None:
+        """Keep the pools as loading has left them for later trials, where that was asked for. Nothing in
+        them is in use.
+        """
         ...
 
     def sync(self) -> None:

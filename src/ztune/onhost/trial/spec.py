@@ -34,6 +34,15 @@ _VALUE = re.compile(r"[A-Za-z0-9_.:+-]+")
 
 
 @dataclass(frozen=True, slots=True)
+class Kept:
+    """Where loaded pools are kept: a trial whose load would leave the same behind begins with a copy."""
+
+    folder: Path
+    engine: Mapping[str, Any]
+    """As ``Mounting.engine``, with nothing but what decides how a load lies on the disks."""
+
+
+@dataclass(frozen=True, slots=True)
 class Mounting:
     """How ``ztune-mount`` holds the pools: the program, where it keeps disks, and what it is told."""
 
@@ -45,6 +54,7 @@ class Mounting:
     options: MountOptions
     notes: tuple[str, ...]
     """What a reader of the result must know: settings that a mount does not have."""
+    kept: Kept | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -343,7 +353,10 @@ def _place(value: Any, layout: Layout) -> PoolPlacement:
 
 def _mounting(value: Any, layout: Layout) -> Mounting:
     item = _object(
-        value, "place", ("kind", "program", "stores", "engine"), ("disks", "cache", "page_cache", "notes")
+        value,
+        "place",
+        ("kind", "program", "stores", "engine"),
+        ("disks", "cache", "page_cache", "notes", "kept"),
     )
     engine = item["engine"]
     datasets = engine.get("datasets") if isinstance(engine, dict) else None
@@ -366,7 +379,13 @@ def _mounting(value: Any, layout: Layout) -> Mounting:
             page_cache,
         ),
         tuple(_text(note, "place.notes") for note in notes),
+        _kept(item["kept"]) if "kept" in item else None,
     )
+
+
+def _kept(value: Any) -> Kept:
+    item = _object(value, "place.kept", ("folder", "engine"))
+    return Kept(_path(item["folder"], "place.kept.folder"), _dict(item["engine"], "place.kept.engine"))
 
 
 def _disk(kind: str, value: Any, where: str) -> str | int:

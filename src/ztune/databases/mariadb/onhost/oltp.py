@@ -50,6 +50,9 @@ class MariadbOltp(ServerJob[MariadbServer]):
 
     name: ClassVar[str] = "mariadb-oltp"
     ROLES: ClassVar[tuple[str, ...]] = ("data", "wal")
+    LOADED: ClassVar[tuple[str, ...]] = (
+        "size", "page_size", "redo_size", "doublewrite", "doublewrite_on", "binlog", "seed"
+    )  # fmt: skip
     user = "mysql"
 
     def _set_up(self) -> None:

@@ -1,0 +1,165 @@
+"""How near predicted throughput comes to the database's own on a mount, of jobs that go as fast as they can.
+
+    python bench/throughput.py --state FILE postgres-oltp:hdd-7200 [--layouts NAME …] [--calls 55,57,173]
+    chrt -r 1 python bench/throughput.py …       before all else on the machine, which matters
+    python bench/throughput.py --state FILE      the tables of what is there
+
+Records the job once for both disks, runs its layouts on a mount, replays the recording under each, and
+prints both. What FILE has is not done again. A mount costs time that ZFS in the kernel does not: --calls are
+the µs of a read, a write and an fdatasync on an idle one with instant disks, so that like is compared with
+like; `ztune screen` charges none.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import tempfile
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from accuracy import STUDIES, ztune
+
+from ztune.errors import ZtuneError
+from ztune.places import engine
+from ztune.places.replay import Replay
+from ztune.runs import plan
+from ztune.runs.asked import study_for
+from ztune.store.db import Store
+from ztune.trace.reader import Trace
+
+PARAMS = {
+    "postgres-oltp": ["scale=8", "seconds=8", "rate=0", "warmup=0"],
+    "mariadb-oltp": ["size=128M", "seconds=8", "rate=0", "warmup=0"],
+}
+LAYOUTS = (
+    "32K, no log device, latency, lz4",
+    "8K, no log device, latency, off",
+    "32K, no log device, throughput, off",
+    "32K, log device, latency, off",
+)
+GOAL = 0.15
+
+
+class CostlyCalls(Replay):
+    """Replays whose calls take a processor as long as a mount's do."""
+
+    calls: Mapping[str, float]
+
+    def threads(self) -> dict[str, Any]:
+        """Return what the engine is told of threads and processors, with the calls."""
+        found = super().threads()
+        return {**found, "processor": {**found["processor"], "calls": self.calls}}
+
+
+def _study(workload: str, profile: str, folder: Path) -> str:
+    shipped = Path(__file__).parents[1] / "studies" / f"{STUDIES[workload]}.toml"
+    path = folder / f"{profile}.toml"
+    path.write_text(shipped.read_text().replace('"hdd-7200"', f'"{profile}"'))
+    return str(path)
+
+
+def _trials(run: str) -> dict[str, dict[str, Any]]:
+    with Store.open() as store:
+        return {t.layout.name: dict(t.result) for t in store.trials(run) if t.result}
+
+
+def measure(pair: str, given: argparse.Namespace, state: dict[str, Any]) -> None:
+    """Do what is missing of a workload on a profile. Raises ZtuneError."""
+    workload, _, profile = pair.partition(":")
+    if workload not in PARAMS or not profile:
+        raise ZtuneError(f'"{pair}" is no pair; write WORKLOAD:PROFILE, such as postgres-oltp:hdd-7200')
+
+    def keep() -> None:
+        given.state.write_text(json.dumps(state, indent=1))
+
+    params = [word for p in PARAMS[workload] for word in ("-p", p)]
+    mine = state.setdefault(pair, {"run": None, "predicted": {}})
+    with tempfile.TemporaryDirectory(prefix="ztune-throughput-") as name:
+        study = _study(workload, profile, Path(name))
+        if workload not in state.setdefault("recordings", {}):
+            words = ["--study", study, "--budget", "1", "--no-elsewhere", "--out", f"{name}/o", *params]
+            ztune("tune", workload, *words)
+            run = json.loads(Path(f"{name}/o/run.json").read_text(encoding="utf-8"))["run"]
+            with Store.open() as store:
+                state["recordings"][workload] = store.run(run).trace_path
+            keep()
+        if mine["run"] is None:
+            chosen = [word for one in given.layouts for word in ("--layouts", one)]
+            words = ["--on", "mount", "--caches", "cold", "--blocks", f"{given.blocks}:{given.blocks}"]
+            mine["run"] = ztune("run", study, *words, *params, *chosen)["run"]
+            keep()
+        trace = Trace.open(Path(state["recordings"][workload]))
+        replay = CostlyCalls(trace, engine.check(), timeout_s=3600)
+        replay.calls = dict(zip(("read_us", "write_us", "sync_us"), given.calls, strict=True))
+        resolved = study_for(trace, study, None, None)
+        workload_result = trace.manifest.workload
+        assert workload_result is not None
+        recorded = float(workload_result.result["per_second"])
+        for layout in plan.layouts(resolved, given.layouts):
+            if layout.name in mine["predicted"]:
+                continue
+            outcome = replay.run(replay.spec(resolved, layout, 1), None, threading.Event())
+            if outcome.result is None:
+                raise ZtuneError(f"{layout.name}: {outcome.error}")
+            found = outcome.result["measure"]
+            mine["predicted"][layout.name] = {
+                "per_second": found["model"]["speed"] * recorded,
+                "commits": found["zil"]["commits"] / workload_result.result["operations"],
+            }
+            keep()
+
+
+def show(pair: str, mine: dict[str, Any]) -> None:
+    """Print a table: each layout's operations a second and log commits an operation, both ways."""
+    print(f"\n| {pair}: layout | mount, /s | predicted | error | commits: mount | predicted |")
+    print("| --- | --- | --- | --- | --- | --- |")
+    errors = []
+    for name, result in _trials(mine["run"]).items():
+        guess, job = mine["predicted"].get(name), result["job"]
+        if guess is None:
+            continue
+        commits = result["measure"]["zil"]["commits"] / job["operations"]
+        errors.append(guess["per_second"] / job["per_second"] - 1)
+        print(
+            f"| {name} | {job['per_second']:.1f} | {guess['per_second']:.1f} | {errors[-1]:+.0%} "
+            f"| {commits:.2f} | {guess['commits']:.2f} |"
+        )
+    if errors:
+        within = sum(abs(e) <= GOAL for e in errors)
+        middle = statistics.median(map(abs, errors))
+        print(f"\nwithin {GOAL:.0%}: {within} of {len(errors)}; median error {middle:.0%}")
+
+
+def main() -> int:
+    """Measure and predict what is missing, and print the tables."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("pairs", nargs="*", metavar="WORKLOAD:PROFILE")
+    parser.add_argument("--state", type=Path, required=True)
+    parser.add_argument("--layouts", action="append", metavar="NAME")
+    parser.add_argument("--blocks", type=int, default=1)
+    parser.add_argument("--calls", default="55,57,173")
+    given = parser.parse_args()
+    given.layouts = given.layouts or list(LAYOUTS)
+    given.calls = [float(us) for us in given.calls.split(",")]
+    state = json.loads(given.state.read_text()) if given.state.is_file() else {}
+    try:
+        for pair in given.pairs:
+            measure(pair, given, state)
+    except ZtuneError as error:
+        print(f"throughput: {error}", file=sys.stderr)
+        return error.exit_code
+    for pair, mine in state.items():
+        if pair != "recordings" and mine["run"]:
+            show(pair, mine)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
