@@ -38,12 +38,13 @@ END
 python3 /tmp/writer.py > /tmp/ready &
 writer=$!
 while ! grep -q ready /tmp/ready; do sleep 0.2; done
-before=$(zpool get -Hp -o value guid tank; zfs get -Hp -o name,property,value all tank/empty)
+properties() { zfs get -Hp -s local,received,default -o name,property,value all tank/empty; }
+before=$(properties)
 mkfifo /tmp/asks
 (echo '{"seconds": 20, "datasets": ["tank/empty", "tank/gone"]}'; exec sleep 300) > /tmp/asks &
 asks=$!
 python3 -m ztune.onhost look < /tmp/asks
-test "$before" = "$(zpool get -Hp -o value guid tank; zfs get -Hp -o name,property,value all tank/empty)"
+test "$before" = "$(properties)"
 """
 
 
