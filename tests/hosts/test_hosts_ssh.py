@@ -54,26 +54,26 @@ def looking() -> set[int]:
     return found
 
 
-def test_each_host_costs_its_own_row_and_two_hundred_are_asked(ssh: SshdHosts, tmp_path: Path) -> None:
+def test_two_hundred_are_asked_and_each_costs_its_own_row(ssh: SshdHosts, tmp_path: Path) -> None:
     well = ssh.start()
-    hangs = ssh.start("ForceCommand sleep 40")
     without = ssh.start(f"ForceCommand {ssh.script('without', WITHOUT_PYTHON)}")
     chatters = ssh.start("ForceCommand echo hello")
-    deaf, shut = ssh.deaf(), free_port()
+    fails = ssh.start("ForceCommand sh -c 'sleep 2; echo no shell for you >&2; exit 7'")
+    shut = free_port()
     special = {
-        f"well:{well}": "", f"hangs:{hangs}": "did not answer within 12 s",
-        f"without:{without}": "no python3", f"chatters:{chatters}": "something else than an observation",
-        f"deaf:{deaf}": "ssh: Connection timed out",
+        f"well:{well}": "", f"without:{without}": "no python3",
+        f"chatters:{chatters}": "something else than an observation",
+        f"fails:{fails}": "it could not look: no shell for you",
     }  # fmt: skip
     rest = [f"shut{number}:{shut}" for number in range(200 - len(special))]
     before = {path: path.stat().st_mtime_ns for path in Path.home().glob(".cache/ztune/*")}
-    done = observe(ssh, tmp_path, [*special, *rest], "--seconds", "0.2", "--timeout", "11.8", "--json")
+    done = observe(ssh, tmp_path, [*special, *rest], "--seconds", "0.2", "--timeout", "200", "--json")
     out, err = done.communicate(timeout=250)
     assert done.returncode == 3, err
     assert "asking 200 hosts, 20 at a time, 0.2 s on each" in err
     said = {one["host"]: one for one in json.loads(out)["hosts"]}
     assert len(said) == 200
-    assert said[f"well:{well}"]["asked"] is True
+    assert said[f"well:{well}"]["asked"] is True, said[f"well:{well}"]
     assert said[f"well:{well}"]["observation"]["host"] == os.uname().nodename
     for name, why in special.items():
         if why:
@@ -81,6 +81,21 @@ def test_each_host_costs_its_own_row_and_two_hundred_are_asked(ssh: SshdHosts, t
     assert all("Connection refused" in said[name]["why"] for name in rest)
     # Nothing was put there: the host and its home are this machine's.
     assert before == {path: path.stat().st_mtime_ns for path in Path.home().glob(".cache/ztune/*")}
+
+
+def test_what_hangs_is_cut_at_its_time(ssh: SshdHosts, tmp_path: Path) -> None:
+    # Apart from those that answer: how soon they do is this machine's business.
+    hangs, deaf = ssh.start("ForceCommand sleep 40"), ssh.deaf()
+    done = observe(
+        ssh, tmp_path, [f"hangs:{hangs}", f"deaf:{deaf}"], "--seconds", "0.5", "--timeout", "4.5", "--json"
+    )
+    out, err = done.communicate(timeout=250)
+    assert done.returncode == 3, err
+    for one in json.loads(out)["hosts"]:
+        # ssh itself gives up on one that never speaks, at about half of the time.
+        assert one["why"] in (
+            "it did not answer within 5 s", "ssh: Connection timed out during banner exchange",
+        )  # fmt: skip
 
 
 def test_ctrl_c_ends_what_runs_on_the_host(ssh: SshdHosts, tmp_path: Path) -> None:

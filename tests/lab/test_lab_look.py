@@ -18,6 +18,8 @@ from ztune.lab import Guest
 pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(1200)]
 # A database in its files: SQLite, which writes pages of 4 KiB while it is looked at.
 LOOK = """
+trap 'kill $asks $writer 2>/dev/null || true' EXIT
+asks= writer=
 cd /tmp
 truncate -s 300M d0 d1
 zpool create -f -o ashift=12 tank mirror /tmp/d0 /tmp/d1
@@ -36,12 +38,13 @@ END
 python3 /tmp/writer.py > /tmp/ready &
 writer=$!
 while ! grep -q ready /tmp/ready; do sleep 0.2; done
-before=$(zpool get -Hp -o value guid tank; zfs get -Hp -o name,property,value all tank/empty)
+properties() { zfs get -Hp -s local,received,default -o name,property,value all tank/empty; }
+before=$(properties)
 mkfifo /tmp/asks
 (echo '{"seconds": 20, "datasets": ["tank/empty", "tank/gone"]}'; exec sleep 300) > /tmp/asks &
+asks=$!
 python3 -m ztune.onhost look < /tmp/asks
-kill $! $writer || true
-test "$before" = "$(zpool get -Hp -o value guid tank; zfs get -Hp -o name,property,value all tank/empty)"
+test "$before" = "$(properties)"
 """
 
 

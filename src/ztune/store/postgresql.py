@@ -18,6 +18,10 @@ from ztune.store.connection import ReadOnlyError, Rows
 SCHEMES: Final = ("postgresql://", "postgres://")
 _WRITERS: Final = 0x7A74756E65  # "ztune": the lock that writers take in turn
 _DENIED: Final = frozenset({"42501", "25006"})  # insufficient_privilege, read_only_sql_transaction
+_VERSIONED: Final = """
+SELECT count(*) FROM pg_catalog.pg_tables
+WHERE tablename = 'schema_version' AND schemaname = ANY (current_schemas(false))
+"""
 _RUN_LOCK: Final = """
 SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND granted AND objsubid = 1
 AND CAST(classid AS BIGINT) = ? AND CAST(objid AS BIGINT) = ?
@@ -119,7 +123,8 @@ class PostgresConnection:
 
     def version(self) -> int:
         """Return the version of the schema; 0 where there is none yet."""
-        there = self.execute("SELECT to_regclass('schema_version') IS NOT NULL").fetchone()[0]
+        # By a query, not to_regclass(): that remembers, within a transaction, what was not there before it.
+        there = self.execute(_VERSIONED).fetchone()[0]
         return int(self.execute("SELECT version FROM schema_version").fetchone()[0]) if there else 0
 
     def set_version(self, version: int) -> None:

@@ -18,11 +18,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from datetime import UTC, datetime
 from itertools import islice
+from math import ceil
 from pathlib import Path
 from typing import Any, Final
 
 from ztune.errors import InputError
-from ztune.onhost.host import noatime
+from ztune.onhost.host import about, noatime
 from ztune.onhost.look import databases
 from ztune.onhost.look.disks import between, block_devices
 from ztune.onhost.look.reading import open_files
@@ -35,7 +36,7 @@ MOST_FOLDERS: Final = 400
 EACH_FOLDER: Final = 3
 """Files of one folder of a database that are named beside those that are open: its others are like them."""
 AFTERWARDS_S: Final = 120
-"""How long the look at the databases and at ZFS may take, after the window."""
+"""How long the look at the databases and at ZFS may take, after the window; more under emulation."""
 LONGEST_S: Final = 3600.0
 _LINE = 1 << 20
 
@@ -53,7 +54,8 @@ def main() -> int:
             raise ValueError
     except (ValueError, TypeError, KeyError):
         raise InputError('look takes a line {"seconds": 0 to 3600, "datasets": [names]}') from None
-    signal.alarm(int(seconds) + AFTERWARDS_S)  # whatever hangs here, nothing stays
+    # Whatever hangs here, nothing stays.
+    signal.alarm(ceil(seconds + AFTERWARDS_S * about.patience()))
     threading.Thread(target=_end_with_input, daemon=True).start()
     print(json.dumps(look(seconds, names)), flush=True)
     return 0
