@@ -46,7 +46,7 @@ QUIET = {
     "DASK_DISTRIBUTED__ADMIN__SYSTEM_MONITOR__INTERVAL": "60s",
     "DASK_DISTRIBUTED__ADMIN__TICK__INTERVAL": "5s",
 }
-"""Each worker of Dask watches its process so often that 256 in one do nothing else; a real one has its own."""
+"""Each worker of Dask watches its process so often that 256 in one process do little else."""
 
 
 def run_all(executor: Executor, planned: Iterator[PlannedReplay], said: Any = None) -> float:
