@@ -41,6 +41,12 @@ from ztune.trace.reader import Trace
 
 RESULT_BYTES = 16 << 10
 """About what a real result takes."""
+QUIET = {
+    "DASK_DISTRIBUTED__WORKER__PROFILE__ENABLED": "False",
+    "DASK_DISTRIBUTED__ADMIN__SYSTEM_MONITOR__INTERVAL": "60s",
+    "DASK_DISTRIBUTED__ADMIN__TICK__INTERVAL": "5s",
+}
+"""Each worker of Dask watches its process so often that 256 in one process do little else."""
 
 
 def run_all(executor: Executor, planned: Iterator[PlannedReplay], said: Any = None) -> float:
@@ -154,6 +160,7 @@ def many(trace: Trace, workers: int, layouts: int, seconds: float) -> None:
                 subprocess.Popen(
                     [sys.executable, __file__, "workers", address, str(workers), str(seconds)],
                     cwd=folder,
+                    env={**os.environ, **QUIET},
                     stderr=subprocess.DEVNULL,
                 )
             )

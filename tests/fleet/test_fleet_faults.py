@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import random
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -127,6 +128,23 @@ def test_a_worker_is_killed(scene: Scene, rounds: int) -> None:
     # What the killed one left is removed by the next of its state directory.
     scene.check(scene.screen(Observer()))
     assert not list((scene.fleet.folder / "home-one" / "scratch").glob("trial-*"))
+
+
+@ROUNDS
+def test_a_worker_is_killed_and_is_back_at_once(scene: Scene, rounds: int) -> None:
+    """Under the address that it had: what it had begun is not waited for, and it is asked anew."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    scene.fleet.kill("one")
+    scene.fleet.worker("one", port=port, STAND_IN="slow=1")
+
+    def again() -> None:
+        scene.fleet.kill("one")
+        scene.fleet.worker("one", port=port, STAND_IN="slow=1")
+
+    for _ in range(rounds):
+        faulty = Faulty(again, scene.moment())
+        scene.check(scene.screen(faulty), faulty)
 
 
 @ROUNDS

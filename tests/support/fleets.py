@@ -79,18 +79,16 @@ class StartedFleet:
 
         self.address = until(address, f"a scheduler: {self.log('scheduler')}")
 
-    def worker(
-        self, name: str, *, threads: int = 1, nanny: bool = False, before: str = "", **env: str
-    ) -> Path:
+    def worker(self, name: str, *, port: int = 0, before: str = "", **env: str) -> Path:
         """Start a worker with the engine's stand-in; return its state directory. ``before``: shell commands
         in namespaces of its own, such as to set the host's name. ``env``: as ``STAND_IN="slow=1"``."""
         home = self.folder / f"home-{name}"
         home.mkdir(exist_ok=True)
         self._start(
             name,
-            ["-m", "distributed.cli.dask_worker", self.address, "--name", name, "--nthreads", str(threads),
-             "--nanny" if nanny else "--no-nanny", "--no-dashboard", "--memory-limit", "0",
-             "--local-directory", str(home), "--death-timeout", "60"],
+            ["-m", "distributed.cli.dask_worker", self.address, "--name", name, "--nthreads", "1",
+             "--no-nanny", "--host", "127.0.0.1", "--worker-port", str(port), "--no-dashboard",
+             "--memory-limit", "0", "--local-directory", str(home), "--death-timeout", "60"],
             {"ZTUNE_HOME": str(home), "ZTUNE_ENGINE": str(self.engine), **env},
             before,
         )  # fmt: skip

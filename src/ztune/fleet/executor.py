@@ -120,6 +120,7 @@ class FleetExecutor:
         self._pool = ThreadPoolExecutor(16, "fleet")
         self._over = threading.Event()
         self._lost = ""
+        self._left: set[str] = set()
         self._none_since: float | None = None
         self._attempts = 0
         self._engine: Engine | None = None
@@ -160,6 +161,7 @@ class FleetExecutor:
         """Ask all workers what they have. Raises MissingError where none of them can be used."""
         self._engine, self._spec, self._jobs = replay.engine, spec, jobs
         self._client.subscribe_topic(worker.TOPIC, self._heard)
+        self._client.subscribe_topic("all", self._happened)
         if self._watcher is None:
             self._watcher = threading.Thread(target=self._watch, daemon=True)
             self._watcher.start()
@@ -237,6 +239,11 @@ class FleetExecutor:
         self._waiting.clear()
         for one in self._workers.values():
             one.running.clear()
+        events, self._events = self._events, queue.SimpleQueue()
+        while not events.empty():
+            event = events.get()
+            if event[0] == "gone":  # of what runs no more nothing is to be said, of workers still
+                self._events.put(event)
         if not busy or self._lost:
             return
         with contextlib.suppress(Exception):  # who is gone has stopped
@@ -279,9 +286,10 @@ class FleetExecutor:
                     return
                 there = None
             if there is not None:
-                for address in set(asked) - set(there):
-                    gone = asked.pop(address)
-                    self._events.put(("gone", address, gone))
+                left, self._left = self._left, set()
+                # One that began again between two looks has the address that it had, and nothing else.
+                for address in set(asked) & (left | (set(asked) - set(there))):
+                    self._events.put(("gone", address, asked.pop(address)))
                 for address in set(there) - set(asked):
                     asked[address] = one = _Worker(address, address)
                     with self._lock:
@@ -373,6 +381,8 @@ class FleetExecutor:
                 resources={worker.ENGINES: 1}, retries=0,
             )  # fmt: skip
             attempt.future = future
+            if key not in one.attempts or self._running.get(one.planned.number) is not one:
+                self._client.cancel([future])  # it was stopped meanwhile
             future.add_done_callback(lambda done: self._events.put(("done", key, _answer(done))))
         except Exception as error:
             # A connection that broke has no number of the system's for what went wrong with a file.
@@ -411,6 +421,12 @@ class FleetExecutor:
                     ask(kept.put, sha, offset, file.read(kept.PART), size)
             ask(kept.finish, sha)
 
+    def _happened(self, event: tuple[float, Any]) -> None:
+        """Note which workers the scheduler has lost."""
+        said = event[1]
+        if isinstance(said, dict) and said.get("action") == "remove-worker":
+            self._left = self._left | {str(said.get("worker"))}
+
     def _heard(self, event: tuple[float, Any]) -> None:
         """Hand on how far a replay is."""
         said = event[1]
@@ -428,9 +444,11 @@ class FleetExecutor:
         if kind == "raise":
             return self._running.pop(int(name)).planned, what
         if kind == "gone":
+            gone: _Worker = what
             with self._lock:
-                gone = self._workers.pop(name, None)
-            if gone is not None and gone.usable:
+                if self._workers.get(name) is gone:  # else another has its address
+                    del self._workers[name]
+            if gone.usable:
                 gone.usable = False
                 for cut in list(self._running.values()):
                     for key in [k for k, a in cut.attempts.items() if a.worker is gone]:
