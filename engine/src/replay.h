@@ -46,7 +46,7 @@ typedef struct {
 	arc_count_t arc;                    /* during the measure; size and limit at its end */
 	uint64_t arc_most;                  /* bytes: the most that the ARC held before an operation */
 	uint64_t arc_most_pinned;           /* of that, what could not be evicted */
-	uint64_t zil_commits, late_commits; /* late: closed, commits that had been covered by others' syncs */
+	uint64_t zil_commits, late_commits, joined_commits; /* late: closed, commits that had been covered by others' syncs */
 	fl_itx_t itx;
 	space_t *dataset_space;         /* [ndatasets] */
 	dataset_waits_t *dataset_waits; /* [ndatasets] */
