@@ -159,7 +159,7 @@ def main() -> int:
         print(f"throughput: {error}", file=sys.stderr)
         return error.exit_code
     for pair, mine in state.items():
-        if pair != "recordings" and mine["run"]:
+        if pair != "recordings" and mine["predicted"]:
             show(pair, mine)
     return 0
 
