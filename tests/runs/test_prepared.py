@@ -17,7 +17,7 @@ from ztune.databases.registry import make
 from ztune.errors import InputError, ZtuneError
 from ztune.onhost.jobs import registry
 from ztune.onhost.trial import saved
-from ztune.runs import prepared
+from ztune.runs import plan, prepared
 
 
 class Load:
@@ -184,7 +184,7 @@ def test_how_long_and_fast_a_load_goes_on_is_no_part_of_what_is_loaded(
     monkeypatch.undo()  # the real jobs
 
     def key(**params: Any) -> str:
-        return prepared.key(workload, make(workload, params).resolved(), {}, "1")
+        return prepared.key(workload, plan.workload_job(make(workload, params)).params, {}, "1")
 
     clients = "clients" if workload.startswith("postgres") else "threads"
     assert key() == key(seconds=7, rate=3, warmup=0, **{clients: 2})

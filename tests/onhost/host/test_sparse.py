@@ -29,9 +29,9 @@ def test_a_copy_has_the_bytes_and_the_holes(
     sparse.copy(source, target)
     found = target.stat()
     assert found.st_size == 1 << 40 and found.st_blocks * 512 < 1 << 20
-    with target.open("rb") as file:
-        file.seek((1 << 30) - 10)
-        assert file.read(10_020) == bytes(10) + b"x" * 10_000 + bytes(10)
+    with target.open("rb") as copied:
+        copied.seek((1 << 30) - 10)
+        assert copied.read(10_020) == bytes(10) + b"x" * 10_000 + bytes(10)
     empty = tmp_path / "empty"
     empty.touch()
     sparse.copy(empty, tmp_path / "c")
