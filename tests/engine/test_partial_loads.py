@@ -51,7 +51,7 @@ def test_what_is_touched_gives_the_counts_of_all(tmp_path: Path, half: Path, rec
 
 
 def test_a_hard_disk_is_as_busy_with_what_is_touched_as_with_all(tmp_path: Path, half: Path) -> None:
-    """Few pages of a file are touched, on a disk that is much larger: new writes don't lie far away for it."""
+    """Few pages of a file are touched, on a much larger disk: new writes don't lie far away for it."""
     ops, rng = Ops(step=40_000_000), random.Random(5)
     for _ in range(100):
         ops.add(READ, offset=rng.randrange(SIZE // 8192) * 8192, size=8192)
