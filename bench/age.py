@@ -117,7 +117,7 @@ def _measured(path: Path, place: str) -> dict[str, dict[str, Any]]:
     # Fragmentation is a count: in the lab no disk need be as slow as the guest's processor.
     how = ["--dilation", "1"] if place == "lab" else ["--disks", "instant"]
     run = _ztune("run", str(path), "--on", place, "--blocks", "1:1", *how)
-    trials = _ztune("show", run["run"]["id"])["trials"]
+    trials = _ztune("show", run["run"])["trials"]
     return {
         t["layout"]["dataset"][0]["properties"]["recordsize"]: t["result"]["age"]["pools"][0] for t in trials
     }

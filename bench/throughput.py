@@ -5,9 +5,9 @@
     python bench/throughput.py --state FILE      the tables of what is there
 
 Records the job once for both disks, runs its layouts on a mount, replays the recording under each, and
-prints both. What FILE has is not done again. A mount costs time that ZFS in the kernel does not: --calls are
-the µs of a read, a write and an fdatasync on an idle one with instant disks, so that like is compared with
-like; `ztune screen` charges none.
+prints both; a prediction is for as many operations as the mount did. What FILE has is not done again. A mount
+costs time that ZFS in the kernel does not: --calls are the µs of a read, a write and an fdatasync on an idle
+one with instant disks, so that like is compared with like; `ztune screen` charges none.
 """
 
 from __future__ import annotations
@@ -49,11 +49,13 @@ class CostlyCalls(Replay):
     """Replays whose calls take a processor as long as a mount's do."""
 
     calls: Mapping[str, float]
+    first: int
 
     def threads(self) -> dict[str, Any]:
-        """Return what the engine is told of threads and processors, with the calls."""
+        """Return what the engine is told of threads and processors, with the calls and how much counts."""
         found = super().threads()
-        return {**found, "processor": {**found["processor"], "calls": self.calls}}
+        first = {"first": min(self.first, found["operations"])}
+        return {**found, **first, "processor": {**found["processor"], "calls": self.calls}}
 
 
 def _study(workload: str, profile: str, folder: Path) -> str:
@@ -97,26 +99,27 @@ def measure(pair: str, given: argparse.Namespace, state: dict[str, Any]) -> None
         replay = CostlyCalls(trace, engine.check(), timeout_s=3600)
         replay.calls = dict(zip(("read_us", "write_us", "sync_us"), given.calls, strict=True))
         resolved = study_for(trace, study, None, None)
-        workload_result = trace.manifest.workload
-        assert workload_result is not None
-        recorded = float(workload_result.result["per_second"])
+        workload_of = trace.manifest.workload
+        assert workload_of is not None
+        real = _trials(mine["run"])
         for layout in plan.layouts(resolved, given.layouts):
-            if layout.name in mine["predicted"]:
+            if layout.name in mine["predicted"] or layout.name not in real:
                 continue
+            replay.first = real[layout.name]["job"]["operations"]
             outcome = replay.run(replay.spec(resolved, layout, 1), None, threading.Event())
             if outcome.result is None:
                 raise ZtuneError(f"{layout.name}: {outcome.error}")
             found = outcome.result["measure"]
             mine["predicted"][layout.name] = {
-                "per_second": found["model"]["speed"] * recorded,
-                "commits": found["zil"]["commits"] / workload_result.result["operations"],
+                "per_second": replay.first / found["model"]["most_s"],
+                "commits": found["zil"]["commits"] / workload_of.result["operations"],
             }
             keep()
 
 
 def show(pair: str, mine: dict[str, Any]) -> None:
     """Print a table: each layout's operations a second and log commits an operation, both ways."""
-    print(f"\n| {pair}: layout | mount, /s | predicted | error | commits: mount | predicted |")
+    print(f"\n| {pair}: layout | mount, /s | predicted | error | commits: mount | of all |")
     print("| --- | --- | --- | --- | --- | --- |")
     errors = []
     for name, result in _trials(mine["run"]).items():
@@ -156,7 +159,7 @@ def main() -> int:
         print(f"throughput: {error}", file=sys.stderr)
         return error.exit_code
     for pair, mine in state.items():
-        if pair != "recordings" and mine["run"]:
+        if pair != "recordings" and mine["predicted"]:
             show(pair, mine)
     return 0
 

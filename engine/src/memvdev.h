@@ -24,7 +24,7 @@ int memvdev_in_flight(void);
 
 /*
  * Until this is called the disks take no time.  Zeroes counters.  spread: so many times as far apart lies on the whole
- * disks what is on these.
+ * disks what these hold now; what is written behind it lies behind it there, too.
  */
 void memvdev_begin(double spread);
 /* Lets the disks do what is left of the I/O that sampled I/O stands for; none of its own is under way. */

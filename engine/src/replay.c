@@ -68,6 +68,7 @@ typedef struct {
 	int64_t recorded_began;
 	int64_t done;          /* when the last of those that had to be done before its next call was */
 	int64_t recorded_done; /* … when recorded */
+	uint64_t asked;        /* which of the commits in R.log its own is that is under way, 0: none */
 	pending_t *pending;
 	size_t npending, pending_room;
 	vqueue_t waiting;
@@ -1073,7 +1074,8 @@ static void find_pace(uint64_t first)
 			R.r->recorded[part_of(R.ops->op[i].t + R.ops->op[i].dur)]++;
 	for (size_t i = 1; i < RESULT_PARTS; i++)
 		R.r->recorded[i] += R.r->recorded[i - 1];
-	R.most = (uint64_t)(MOST * (double)R.r->recorded[RESULT_PARTS - 1]);
+	R.most = (uint64_t)((R.spec->first > 0 ? (double)R.spec->first / (double)R.spec->operations : MOST) *
+	    (double)R.r->recorded[RESULT_PARTS - 1]);
 	for (size_t i = RESULT_PARTS; i > 0 && R.r->recorded[i - 1] >= R.most; i--)
 		R.r->most_recorded_s = (double)R.recorded / 1e9 * (double)i / RESULT_PARTS;
 }
@@ -1095,13 +1097,17 @@ static bool is_of_log(const op_t *o)
 	return R.log.share > 0 && o->file >= 0 && (size_t)o->file < R.nfiles && R.order.file[o->file].shared;
 }
 
-static void take_log(void)
+/* Takes the lock for a sync of the trace; false: another's sync that began since then has covered it. */
+static bool take_log(uint64_t mine)
 {
 	R.log.leaders++;
-	while (R.log.held)
+	while (R.log.held && R.log.covered < mine)
 		(void)vtime_wait(&R.log.waiting, VTIME_NEVER);
 	R.log.leaders--;
+	if (R.log.covered >= mine)
+		return false;
 	R.log.held = true;
+	return true;
 }
 
 /* All is synced that had been asked for when the sync began. */
@@ -1162,30 +1168,39 @@ static void commit_with_others(void)
 static void call(uint64_t i)
 {
 	const op_t *o = &R.ops->op[i];
-	bool leads = order_syncs(o) && is_of_log(o);
+	bool commits = is_of_log(o) && (o->op == OP_WRITE || order_syncs(o)), leads = false;
+	thread_t *t = &R.threads[o->thread];
 	uint64_t covers = 0;
 	int32_t file;
 	int rc;
 
+	/* It waits for its turn from here on, with what it commits. */
+	if (commits && t->asked == 0)
+		t->asked = ++R.log.asked;
 	while ((file = order_waits_for(&R.order, i)) >= 0)
 		(void)vtime_wait(&R.files[file].waiting, VTIME_NEVER);
 	if ((rc = limit_arc()) != 0) {
 		stop(rc);
 		return;
 	}
-	if (leads) {
-		take_log();
+	if (commits && order_syncs(o)) {
+		leads = take_log(t->asked);
+		t->asked = 0;
 		R.begun[i] = true;
 		vtime_wake(&R.log.waiting, true);
+		commits = !leads; /* from here on: another did it */
+	} else {
+		commits = false;
 	}
 	covers = R.log.asked;
 	R.in_call++;
 	vtime_work(call_ns(o));
-	if ((rc = run_op(o)) != 0)
+	if (!commits && (rc = run_op(o)) != 0)
 		stop(rc);
 	R.in_call--;
 	if (leads)
 		leave_log(covers);
+	R.r->joined_commits += commits;
 	if (o->op == OP_WRITE && is_of_log(o)) {
 		R.log.file = o->file;
 		R.log.end = o->offset + o->size;

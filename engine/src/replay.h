@@ -43,10 +43,11 @@ typedef struct {
 	uint64_t missed;  /* records that were read although they had not been loaded */
 	uint64_t skipped; /* operations on files that do not exist (any more) */
 	throttle_t throttle;
-	arc_count_t arc;                    /* during the measure; size and limit at its end */
-	uint64_t arc_most;                  /* bytes: the most that the ARC held before an operation */
-	uint64_t arc_most_pinned;           /* of that, what could not be evicted */
-	uint64_t zil_commits, late_commits; /* late: closed, commits that had been covered by others' syncs */
+	arc_count_t arc;          /* during the measure; size and limit at its end */
+	uint64_t arc_most;        /* bytes: the most that the ARC held before an operation */
+	uint64_t arc_most_pinned; /* of that, what could not be evicted */
+	uint64_t zil_commits, late_commits,
+	    joined_commits; /* late: closed, commits that had been covered by others' syncs */
 	fl_itx_t itx;
 	space_t *dataset_space;         /* [ndatasets] */
 	dataset_waits_t *dataset_waits; /* [ndatasets] */

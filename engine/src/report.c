@@ -286,6 +286,7 @@ static json_t *measure(const spec_t *spec, result_t *r)
 	put_real(o, "thread_wait_s_max", r->thread_wait_s_max);
 	put_real(o, "lag_s", r->lag_s);
 	put_sum(o, "late_commits", r->late_commits);
+	put_sum(o, "joined_commits", r->joined_commits);
 	(void)json_object_set_new(o, "sync_latency_ms", latency(&r->sync_lat));
 	(void)json_object_set_new(o, "read_latency_ms", latency(&r->read_lat));
 	(void)json_object_set_new(o, "write_latency_ms", latency(&r->write_lat));

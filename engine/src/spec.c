@@ -611,7 +611,7 @@ static int parse_root(const json_t *root, spec_t *s, err_t *err)
 {
 	static const char *const keys[] = {"version", "seed", "arc_max", "host_memory", "pools", "datasets", "profiles",
 		"files", "content", "tunables", "closed", "verify", "backing", "backing_dir", "memory_limit",
-		"file_limit", "age", "processor", "sample", "load", "operations", NULL};
+		"file_limit", "age", "processor", "sample", "load", "operations", "first", NULL};
 	static const char *const backings[] = {"memory", "file"};
 	static const char *const loads[] = {"all", "touched"};
 	int64_t n;
@@ -640,6 +640,9 @@ static int parse_root(const json_t *root, spec_t *s, err_t *err)
 		return -1;
 	if (json_object_get(root, "operations") != NULL &&
 	    want_int(root, "spec", "operations", 0, INT64_C(1) << 40, &s->operations, err) != 0)
+		return -1;
+	if (json_object_get(root, "first") != NULL &&
+	    want_int(root, "spec", "first", 1, s->operations > 1 ? s->operations : 1, &s->first, err) != 0)
 		return -1;
 	s->rate = 1;
 	if (json_object_get(root, "sample") != NULL) {

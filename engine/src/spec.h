@@ -93,6 +93,7 @@ typedef struct spec {
 	uint64_t arc_max;     /* bytes */
 	uint64_t host_memory; /* bytes; 0 = derived from arc_max */
 	int64_t operations;   /* of the recorded job, each with a commit; 0: not known */
+	int64_t first;        /* of these: the throughput is that of so many; 0: of most */
 	bool closed;          /* threads go on as soon as they would have, not when they were recorded */
 	bool verify;
 	int rate;     /* of sampled files one byte in so many is there; 1: nothing was sampled */

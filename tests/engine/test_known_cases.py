@@ -442,6 +442,29 @@ def test_closed_who_comes_too_late_for_another_s_commit_has_one_of_its_own(
     assert more > rounds // 2 if late else more == 0
 
 
+def test_closed_who_waits_for_a_slow_sync_is_covered_by_the_next(tmp_path: Path, noise: Path) -> None:
+    """Three threads commit one after the other on a fast disk; on a slow one two of them wait for the first,
+    and one of these syncs for both. A fourth never syncs: its commits were others'.
+    """
+    rounds, found = 20, {}
+    ops = Ops(step=0, dur=0)
+    for i in range(rounds):
+        for thread in range(3):
+            ops.t += 200_000
+            ops.add(WRITE, offset=(3 * i + thread) * 8192, size=8192, thread=thread)
+            ops.add(FSYNC, thread=thread, dur=100_000, step=100_000)
+        ops.t += 100_000
+        ops.add(READ, offset=0, size=512, thread=3)
+    ops.add(FSYNC, thread=3)
+    for operations in (0, 4 * rounds):
+        s = spec(noise, properties={"recordsize": "8K"}, profile="hdd", closed=True, operations=operations)
+        found[operations > 0] = replay(tmp_path, s, ops)["measure"]
+    assert found[False]["model"]["joined_commits"] == found[False]["model"]["late_commits"] == 0
+    joined, late = (found[True]["model"][f"{kind}_commits"] for kind in ("joined", "late"))
+    assert joined > 0 and late > 0
+    assert found[True]["zil"]["commits"] == found[False]["zil"]["commits"] - joined + late
+
+
 def test_what_threads_do_between_calls_takes_turns_on_the_processors(tmp_path: Path, noise: Path) -> None:
     """Four threads that share a log, with five times 10 ms of work each, side by side when recorded."""
     ops = Ops(step=0, dur=0)

@@ -10,6 +10,7 @@ import pytest
 from engine_build import FSYNC, MIB, READ, WRITE, Ops, replay, spec
 
 SIZE = 96 * MIB
+NO_PREFETCH = {"zfs_prefetch_disable": 1}
 
 
 def mixed(n: int, size: int, page: int = 8192) -> Ops:
@@ -47,6 +48,26 @@ def test_what_is_touched_gives_the_counts_of_all(tmp_path: Path, half: Path, rec
     assert b["by_cause"]["metadata"]["write_bytes"] == pytest.approx(metadata, rel=0.15)
     assert b["space"]["allocated"] == pytest.approx(a["space"]["allocated"], rel=0.03)
     assert b["space"]["compression_ratio"] == pytest.approx(a["space"]["compression_ratio"], rel=0.03)
+
+
+def test_a_hard_disk_is_as_busy_with_what_is_touched_as_with_all(tmp_path: Path, half: Path) -> None:
+    """Few pages of a file are touched, on a much larger disk: new writes don't lie far away for it."""
+    ops, rng = Ops(step=40_000_000), random.Random(5)
+    for _ in range(100):
+        ops.add(READ, offset=rng.randrange(SIZE // 8192) * 8192, size=8192)
+        ops.add(WRITE, offset=rng.randrange(SIZE // 8192) * 8192, size=8192)
+        ops.add(FSYNC)
+    full, part = both(
+        tmp_path,
+        half,
+        ops,
+        properties={"recordsize": "8K"},
+        profile="hdd",
+        disk=1 << 42,
+        tunables=NO_PREFETCH,
+    )
+    a, b = (found["measure"]["model"]["busy_s_max"] for found in (full, part))
+    assert b == pytest.approx(a, rel=0.1)
 
 
 def test_of_small_records_little_is_loaded(tmp_path: Path, half: Path) -> None:

@@ -334,3 +334,16 @@ def test_clean_up_needs_no_room_and_trials_do(scene: Scene, monkeypatch: pytest.
     assert isinstance(done.exception, ZtuneError)
     assert "are needed below" in str(done.exception) or "no room for the mounts' disks" in str(done.exception)
     assert scene.left() == []
+
+
+def test_where_loaded_pools_are_kept_is_checked_before_anything_is_loaded(tmp_path: Path) -> None:
+    kept = tmp_path / "kept"
+    with pytest.raises(InputError, match="is no directory; make it first"):
+        MountPlace.check_keeping(kept, cold=True)
+    kept.mkdir(mode=0o700)
+    MountPlace.check_keeping(kept, cold=True)
+    with pytest.raises(InputError, match="add --caches cold"):
+        MountPlace.check_keeping(kept, cold=False)
+    kept.chmod(0o777)
+    with pytest.raises(InputError, match="--saved: "):
+        MountPlace.check_keeping(kept, cold=True)

@@ -13,10 +13,11 @@ from typing import Any
 
 import pytest
 
+from ztune.databases.registry import make
 from ztune.errors import InputError, ZtuneError
 from ztune.onhost.jobs import registry
 from ztune.onhost.trial import saved
-from ztune.runs import prepared
+from ztune.runs import plan, prepared
 
 
 class Load:
@@ -172,3 +173,19 @@ def test_only_its_own_folder_is_ever_removed(tmp_path: Path) -> None:
         prepared._remove(link)
     assert (tmp_path / "precious").is_dir()
     shutil.rmtree(tmp_path / "precious")
+
+
+@pytest.mark.parametrize(
+    ("workload", "larger"), [("postgres-oltp", {"scale": 2}), ("mariadb-oltp", {"redo_size": "32M"})]
+)
+def test_how_long_and_fast_a_load_goes_on_is_no_part_of_what_is_loaded(
+    monkeypatch: pytest.MonkeyPatch, workload: str, larger: dict[str, Any]
+) -> None:
+    monkeypatch.undo()  # the real jobs
+
+    def key(**params: Any) -> str:
+        return prepared.key(workload, plan.workload_job(make(workload, params)).params, {}, "1")
+
+    clients = "clients" if workload.startswith("postgres") else "threads"
+    assert key() == key(seconds=7, rate=3, warmup=0, **{clients: 2})
+    assert len({key(), key(seed=2), key(**larger)}) == 3
