@@ -90,8 +90,13 @@ def run(
     """
     with group(limit) as (folder, files):
         began, before, kept = time.monotonic(), os.times(), 0
-        enter = f'echo $$ > {folder}/cgroup.procs; exec "$@"'
-        process = subprocess.Popen(["sh", "-c", enter, "sh", *command], stdout=subprocess.DEVNULL)
+
+        def enter() -> None:
+            # A shell that starts this in the background has it ignore interrupts.
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+            (folder / "cgroup.procs").write_text(str(os.getpid()))
+
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, preexec_fn=enter)
         cut = False
         try:
             while process.poll() is None:

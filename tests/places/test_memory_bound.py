@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from children import environment
 
+pytestmark = pytest.mark.timeout(1800)  # on a machine that has much else to do
+
 BENCH = Path(__file__).parents[2] / "bench"
 STUDY = """
 name = "large records"
@@ -33,16 +35,13 @@ recordsize = "8K"
 [[layouts]]
 name = "1M"
 set = {{ "data.recordsize" = "1M" }}
-[[layouts]]
-name = "128K"
-set = {{ "data.recordsize" = "128K" }}
 """
 
 
 @pytest.mark.parametrize("sample", ["1/1", "1/2"])
 def test_two_engines_fit_into_a_group(home: Path, tmp_path: Path, sample: str) -> None:
     fits(
-        home, tmp_path, "1G", "--calls", "200", "--seconds", "5", "--within", "2G", arc="128M", sample=sample
+        home, tmp_path, "1G", "--calls", "100", "--seconds", "5", "--within", "2G", arc="128M", sample=sample
     )
 
 
@@ -54,13 +53,13 @@ def test_two_engines_fit_into_4_gib(home: Path, tmp_path: Path, sample: str) -> 
 
 
 def fits(home: Path, folder: Path, *asked: str, arc: str, sample: str) -> None:
-    """Screen three layouts, two at a time; ``asked``: of bench/growth.py."""
+    """Screen two layouts, two at a time; ``asked``: of bench/growth.py."""
     study = folder / "study.toml"
     study.write_text(STUDY.format(arc=arc))
     done = subprocess.run(
         [
             sys.executable, str(BENCH / "growth.py"), *asked,
-            "--arc", arc, "--sample", sample, "--budget", "3", "--", "--jobs", "2", "--study", str(study),
+            "--arc", arc, "--sample", sample, "--budget", "2", "--", "--jobs", "2", "--study", str(study),
         ],
         capture_output=True, text=True, env=environment(),
     )  # fmt: skip
@@ -69,5 +68,5 @@ def fits(home: Path, folder: Path, *asked: str, arc: str, sample: str) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     (found,) = json.loads((home / "growth.json").read_text()).values()
     assert found["code"] == 0 and found["killed"] == 0
-    assert found["done"] >= 3
+    assert found["done"] >= 2
     assert 64 << 20 < found["kept"] <= found["peak"]
