@@ -114,6 +114,8 @@ static __noinline bool counted_out(const struct done *d)
 		if (d->flags & (ZT_F_SYNC | ZT_F_DSYNC))
 			__sync_fetch_and_add(&t->syncs, 1);
 		break;
+	case ZT_SYNC_RANGE:
+		break;
 	case ZT_FSYNC:
 	case ZT_FDATASYNC:
 	case ZT_MSYNC:
@@ -122,7 +124,7 @@ static __noinline bool counted_out(const struct done *d)
 	default:
 		return false;
 	}
-	if (d->offset + d->size > t->size)
+	if (d->op != ZT_SYNC_RANGE && d->offset + d->size > t->size)
 		t->size = d->offset + d->size;
 	if (!t->sampled && t->size > SMALL && t->reads + t->writes >= FEW && !like_a_log(t) &&
 	    bpf_map_lookup_elem(&samplable, &file))

@@ -93,9 +93,9 @@ def kept(rows: npt.NDArray[np.void], inodes: Mapping[int, int], of: int) -> Bool
     A call that is in any region of the sample is there as a whole.
     """
     found = np.ones(len(rows), bool)
-    moved = np.isin(rows["op"], MOVED) & (rows["offset"] >= 0)
+    placed = np.isin(rows["op"], (*MOVED, Op.SYNC_RANGE)) & (rows["offset"] >= 0)
     for number, ino in inodes.items():
-        mine = np.flatnonzero(moved & (rows["file"] == number))
+        mine = np.flatnonzero(placed & (rows["file"] == number))
         if not len(mine):
             continue
         first = rows["offset"][mine] // REGION
