@@ -1,6 +1,6 @@
 """What recording costs: pgbench on our own PostgreSQL, unrecorded, recorded with eBPF and with strace.
 
-    .venv/bin/python bench/recording_cost.py [--seconds S] [--script NAME] [--strace] [--rounds FILE]
+    .venv/bin/python bench/recording_cost.py [--seconds S] [--script NAME] [--sample] [--rounds FILE]
 
 Every variant is on for a second at a time, in turn with all others, under one pgbench whose clients run as
 fast as they can, which is the worst case (`bench/interleaved.py`). `none again` tells how much of a
@@ -56,6 +56,7 @@ def main() -> None:
     parser.add_argument("--scale", type=int, default=5, help="× 100,000 rows")
     parser.add_argument("--seed", type=int, default=1, help="of the order and the bootstrap")
     parser.add_argument("--rounds", type=Path, help="file that keeps the rounds")
+    parser.add_argument("--sample", action="store_true", help="measure --sample 1/8 too")
     parser.add_argument("--strace", action="store_true", help="measure strace too")
     options = parser.parse_args()
     able = {recorder.name: recorder.unavailable() for recorder in RECORDERS}
@@ -80,7 +81,9 @@ def main() -> None:
             "none again": lambda _: contextlib.nullcontext(),
         }
         if able["ebpf"] is None:
-            variants |= {"ebpf": with_recorder("ebpf"), "ebpf --sample 1/8": with_recorder("ebpf", 8)}
+            variants["ebpf"] = with_recorder("ebpf")
+            if options.sample:
+                variants["ebpf --sample 1/8"] = with_recorder("ebpf", 8)
         if options.strace and able["strace"] is None:
             variants["strace"] = with_recorder("strace")
         rounds = measure(

@@ -2,9 +2,9 @@
 
     python bench/recording_size.py [--seconds S] [--clients N]
 
-Looks at the folder of the trace ten times a second, also while the trace is written. Prints one JSON object: events,
-the most bytes of all files together and by event, those of the finished trace, and the most memory of ztune and of
-the recorder. Goal: 20 bytes an event at any time.
+Looks at the folder of the trace ten times a second, also while the trace is written. Prints one JSON object:
+events, the most bytes of all files together and by event, those of the finished trace, and the most memory of
+ztune and of the recorder (whose ring of 64 MiB is mapped, and so counted, twice). Goal: 20 bytes an event.
 """
 
 from __future__ import annotations

@@ -18,7 +18,8 @@ from ztune.cli._recording import record_workload
 from ztune.databases import registry
 from ztune.databases.workload import JobWorkload
 from ztune.errors import MissingError
-from ztune.trace.summary import GroupSummary, summarise
+from ztune.trace.figures import GroupSummary
+from ztune.trace.summary import summarise
 from ztune.units import format_size
 
 PAGE = Path(__file__).parents[1] / "docs" / "workloads.md"

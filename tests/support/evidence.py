@@ -13,8 +13,8 @@ from typing import Any
 from ztune.store.records import Run, Trial
 from ztune.study import Layout, Objective, Study
 from ztune.study.layout import parse_layout, with_settings
+from ztune.trace.figures import GroupSummary, Latencies, Summary, Transfers
 from ztune.trace.manifest import Manifest
-from ztune.trace.summary import GroupSummary, Latencies, Summary, Transfers
 from ztune.units import parse_size
 
 PAGE = 8192

@@ -13,11 +13,12 @@ from ztune.cli._options import argument, option, role_option, takes
 from ztune.errors import InputError
 from ztune.onhost.words import ROLES
 from ztune.trace import reassign, record, view
+from ztune.trace.figures import NO_ROLE
 from ztune.trace.ops import export_ops
 from ztune.trace.propose import as_rules, proposals
 from ztune.trace.reader import Trace
 from ztune.trace.roles import RoleRules
-from ztune.trace.summary import NO_ROLE, summarise
+from ztune.trace.summary import summarise
 
 _LONG = 2_000_000  # events from which showing takes long enough to say so
 

@@ -28,7 +28,7 @@ from ztune.report.source import RunEvidence
 from ztune.report.terminal import elsewhere, said
 from ztune.store.records import Run, Trial
 from ztune.study.layout import parse_layout
-from ztune.trace.summary import GroupSummary, Summary, Transfers
+from ztune.trace.figures import GroupSummary, Summary, Transfers
 from ztune.units import format_size
 
 # Sections that only one kind of run has.

@@ -21,7 +21,7 @@ from ztune.trace.reader import Trace
 from ztune.trace.witness import Witness, of_run
 
 if TYPE_CHECKING:
-    from ztune.trace.summary import Summary
+    from ztune.trace.figures import Summary
 
 
 @dataclass(frozen=True)

@@ -17,10 +17,11 @@ from ztune.study.layout import MIN_ARC, with_settings
 from ztune.study.reduced import merged, noted, without
 from ztune.trace import enough
 from ztune.trace.enough import Recorded
+from ztune.trace.figures import GroupSummary, Transfers
 from ztune.trace.manifest import Manifest
 from ztune.trace.one_dataset import Together, together
 from ztune.trace.reader import Trace
-from ztune.trace.summary import GroupSummary, Transfers, summarise
+from ztune.trace.summary import summarise
 from ztune.units import format_size
 
 _OF_SIZES = ("recordsize", "compression", "primarycache", "secondarycache")

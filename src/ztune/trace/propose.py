@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ztune.databases.rules import RoleRule
+from ztune.trace.figures import GroupSummary
 from ztune.trace.manifest import TraceFile
 from ztune.trace.reader import Trace
 from ztune.trace.roles import RoleRules
-from ztune.trace.summary import GroupSummary, summarise
+from ztune.trace.summary import summarise
 from ztune.units import format_size
 
 LEAST_BYTES = 64 << 10

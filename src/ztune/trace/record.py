@@ -27,7 +27,6 @@ from ztune.trace.compressibility import sample_files
 from ztune.trace.manifest import (
     PARTIAL,
     Compressibility,
-    RecordedWindow,
     RecorderInfo,
     RegionSample,
     Sample,
@@ -388,9 +387,7 @@ class _Recorded:
             compressibility=compressibility,
             samples=samples,
             sample=RegionSample(of=self.sample, region=REGION) if self.sample > 1 else None,
-            windows=[RecordedWindow(**asdict(one)) for one in harvest.windows]
-            if len(harvest.windows) > 1
-            else [],
+            windows=harvest.windows if len(harvest.windows) > 1 else [],
         )
         return Trace.open(path)
 

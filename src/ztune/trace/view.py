@@ -14,12 +14,11 @@ from rich.table import Table
 
 from ztune.output import Console, Text
 from ztune.trace import extent
-from ztune.trace import summary as summaries
+from ztune.trace.figures import NO_ROLE, GroupSummary, Rates, Summary, Transfers
 from ztune.trace.manifest import Compressibility, Manifest
 from ztune.trace.pages import PAGE
 from ztune.trace.propose import RoleProposal
 from ztune.trace.repeats import repeats
-from ztune.trace.summary import Rates, Summary, Transfers
 
 _WIDE = 118  # columns from which reads and writes stand side by side
 _UNITS = "BKMGTPE"
@@ -98,7 +97,7 @@ def show_roles(console: Console, summary: Summary, role: str | None = None) -> N
 def show_files(console: Console, summary: Summary, role: str | None, top: int) -> None:
     """Print the header and the ``top`` files that moved most bytes."""
     _header(console, summary)
-    groups = [group for group in summary.files if role in (None, group.role or summaries.NO_ROLE)]
+    groups = [group for group in summary.files if role in (None, group.role or NO_ROLE)]
     shown = groups[:top]
     folder = common_folder(group.name for group in shown)
     figures = ("reads", "read", "writes", "written", "seq.", "sync", "over.")
@@ -202,7 +201,7 @@ def _when(manifest: Manifest) -> str:
     return manifest.created.replace("T", " ").replace("+00:00", " UTC")
 
 
-def _writes_table(groups: Sequence[summaries.GroupSummary]) -> Table:
+def _writes_table(groups: Sequence[GroupSummary]) -> Table:
     figures = ("calls", "bytes", "mean", "in sequence", "sync", "over", "aligned", "touched")
     table = _table("role", figures=figures)
     for group in groups:
@@ -219,7 +218,7 @@ def _writes_table(groups: Sequence[summaries.GroupSummary]) -> Table:
     return table
 
 
-def _reads_table(groups: Sequence[summaries.GroupSummary]) -> Table:
+def _reads_table(groups: Sequence[GroupSummary]) -> Table:
     table = _table("role", figures=("calls", "bytes", "mean", "in sequence", "aligned", "touched"))
     for group in groups:
         if not group.reads.count:
@@ -237,7 +236,7 @@ def _transfer_cells(transfers: Transfers) -> list[str]:
     return [count(transfers.count), size(transfers.bytes), size(transfers.mean), share(transfers.sequential)]
 
 
-def _aligned(group: summaries.GroupSummary, transfers: Transfers) -> str:
+def _aligned(group: GroupSummary, transfers: Transfers) -> str:
     """Return the share aligned to the database's page, else to the largest alignment most transfers have."""
     if group.page_size:
         return f"{share(transfers.aligned[group.page_size])} {size(group.page_size)}"
@@ -246,7 +245,7 @@ def _aligned(group: summaries.GroupSummary, transfers: Transfers) -> str:
     return f"{share(transfers.aligned[best])} {size(best)}"
 
 
-def _files_table(groups: Sequence[summaries.GroupSummary], summary: Summary) -> Table:
+def _files_table(groups: Sequence[GroupSummary], summary: Summary) -> Table:
     figures = ("files", "size", "working set", "syncs", "per s", "p50 ms", "p99 ms", "max ms")
     table = _table("role", figures=figures)
     seconds = max(summary.manifest.duration_ns / 1e9, 1e-9)
@@ -386,7 +385,7 @@ def proposals(console: Console, found: Sequence[RoleProposal]) -> None:
 
 def file_list(console: Console, manifest: Manifest, role: str | None) -> None:
     """Print every file of the trace with its role, its size before and after, and its earlier names."""
-    files = [file for file in manifest.files if role in (None, file.role or summaries.NO_ROLE)]
+    files = [file for file in manifest.files if role in (None, file.role or NO_ROLE)]
     table = _table("id", "role", figures=("at start", "at end"))
     table.add_column("path", overflow="fold")
     for file in files:

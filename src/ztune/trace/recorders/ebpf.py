@@ -16,10 +16,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ztune.errors import InputError, MissingError, ZtuneError
-from ztune.trace.manifest import Warning_
+from ztune.trace.manifest import RecordedWindow, Warning_
 from ztune.trace.recorders.files import Call, FileTable, Mounts
 from ztune.trace.recorders.kernel import RECORDER, HelperProcess, file_records
-from ztune.trace.recorders.recorder import Harvest, Start, Window
+from ztune.trace.recorders.recorder import Harvest, Start
 from ztune.trace.regions import Tally
 from ztune.trace.schema import Op
 from ztune.trace.spool import Part, Rows, from_members
@@ -216,7 +216,7 @@ class _Raw:
         self._starts = np.concatenate([[0], np.cumsum(self._lengths)[:-1]])  # of windows, in the trace's time
         self.duration_ns = int(self._lengths.sum())
         self.windows = [
-            Window(t, length, unix)
+            RecordedWindow(t=t, duration_ns=length, started_unix_ns=unix)
             for t, length, (_, _, unix) in zip(
                 self._starts.tolist(), self._lengths.tolist(), begins, strict=True
             )

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from ztune.trace.manifest import Warning_
+from ztune.trace.manifest import RecordedWindow, Warning_
 from ztune.trace.recorders.files import FileTable
 from ztune.trace.regions import Tally
 from ztune.trace.spool import Part, Rows
@@ -30,16 +30,6 @@ class Start:
     may_sample: Callable[[str], bool] = lambda _: True  # whether the file of this name is no log by its role
 
 
-@dataclass(frozen=True)
-class Window:
-    """A time in which everything was recorded. ``t``: when it begins, in ns of the trace, which leaves out
-    what is between windows; ``duration_ns``; ``started_unix_ns``: its beginning on the wall clock."""
-
-    t: int
-    duration_ns: int
-    started_unix_ns: int
-
-
 @dataclass
 class Harvest:
     """What was recorded, once recording ended."""
@@ -52,7 +42,7 @@ class Harvest:
     warnings: list[Warning_] = field(default_factory=list)
     detail: str = ""
     full: bool = False  # nothing was recorded any more once there were ``Start.max_bytes``
-    windows: Sequence[Window] = ()
+    windows: Sequence[RecordedWindow] = ()
     tallies: Mapping[int, Tally] | None = None  # of a sample: what was done to each file, by its number
 
     def rows(self) -> Iterator[Rows]:
