@@ -6,7 +6,7 @@ The trace is made up (an OLTP-like mix over 40 data files and 4 WAL files, from 
 object: for each, seconds of wall and of processor time, best of three, and the most memory, each in a process
 of its own, start of Python included. `enough` is what a study is cut down by, `witness` what a run keeps of
 acknowledgments, `export_ops` the engine's operations. Goals: 2 s for ten million events, 2 GiB for a billion.
-To make the trace takes 65 bytes an event on disk, to keep it 10.
+To make the trace takes 25 bytes an event on disk, to keep it 10.
 """
 
 from __future__ import annotations

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 import time
 from pathlib import Path
 from threading import Event
 
+import numpy as np
 import psutil
 import pytest
 from synthetic_traces import make_trace
 
 from ztune.analysis import sampled
 from ztune.analysis.standing import standing
+from ztune.cli.show import trial_json
 from ztune.errors import InputError, MissingError
 from ztune.onhost.tunables import TUNABLES
 from ztune.places import engine as engines
@@ -31,7 +34,10 @@ from ztune.study.adjust import adjusted
 from ztune.study.hardware import bought
 from ztune.study.layout import with_settings
 from ztune.study.loader import resolve_profiles
+from ztune.trace.manifest import RegionSample
 from ztune.trace.reader import Trace
+from ztune.trace.regions import REGION, kept
+from ztune.trace.writer import EVENT_DTYPE, TraceWriter
 
 pytestmark = pytest.mark.usefixtures("home")
 
@@ -54,8 +60,6 @@ def run(target: Replay, study: Study, layout: Layout) -> dict[str, object]:
 
 
 def test_stored_trial_runs_again_with_the_same_bytes(engine: Engine, trace: Trace) -> None:
-    from ztune.cli.show import trial_json
-
     with Store.open() as store:
         done = screening.start(store, trace, generic.build({"data", "wal"}), engine, ScreenOptions(budget=2))
         trials = store.trials(done.id)
@@ -210,6 +214,84 @@ def test_a_part_of_the_data_stands_for_all(engine: Engine, tmp_path: Path) -> No
     result = rerun(record, trace, engine).result
     assert result is not None
     assert result["measure"]["logical"] == record["trial"]["result"]["measure"]["logical"]
+
+
+def recorded_by_sample(trace: Trace, path: Path, of: int) -> Trace:
+    """Return ``trace`` as it would be if one region in ``of`` of its data had been recorded."""
+    inode = 7
+    manifest = trace.manifest
+    columns = trace.columns()
+    rows = np.zeros(manifest.events, EVENT_DTYPE)
+    for name, values in columns.items():
+        rows[name] = values
+    data = next(file for file in manifest.files if file.role == "data")
+    with TraceWriter(path) as writer:
+        writer.add_rows(rows[kept(rows, {data.id: inode}, of)])
+        for sample in manifest.samples:
+            shutil.copy(trace.path / sample.file, writer.samples_dir)
+        writer.finish(
+            duration_ns=manifest.duration_ns,
+            recorder=manifest.recorder,
+            files=[
+                file.model_copy(update={"sampled": file.id == data.id, "ino": inode})
+                for file in manifest.files
+            ],
+            samples=manifest.samples,
+            page_size=manifest.page_size,
+            sample=RegionSample(of=of, region=REGION),
+        )
+    return Trace.open(path)
+
+
+def test_a_recording_by_sample_stands_for_all(engine: Engine, tmp_path: Path) -> None:
+    trace = make_trace(tmp_path / "a.trace", size=64 << 20, writes=400)
+    part = recorded_by_sample(trace, tmp_path / "part.trace", 4)
+    assert part.manifest.events < 0.8 * trace.manifest.events
+    study = adjusted(generic.build({"data", "wal"}), arc="256M")
+    with Store.open() as store:
+        done = screening.start(store, part, study, engine, ScreenOptions(budget=1, jobs=2, only=True))
+        [trial] = store.trials(done.id)
+        assert (trial.status, done.options["sample"]) == ("ok", 4), trial.error
+        record = json.loads(json.dumps(trial_json(done, trial)))
+    whole = run(Replay(trace, engine), study, study.layout)
+    logical, space = whole["logical"], whole["space"]
+    assert isinstance(logical, dict) and isinstance(space, dict)
+    # Every call of the log is there, and what is there of the data counts four times.
+    assert trial.measure["logical"]["syncs"] == logical["syncs"]
+    assert trial.measure["logical"]["writes"] == pytest.approx(logical["writes"], rel=0.2)
+    assert trial.measure["space"]["files"] == space["files"]
+    assert trial.measure["space"]["allocated"] == pytest.approx(space["allocated"], rel=0.05)
+    assert "No other sample was" in sampled.sentence(done, [trial])
+    result = rerun(record, part, engine).result
+    assert result is not None
+    assert result["measure"]["logical"] == record["trial"]["result"]["measure"]["logical"]
+
+
+@pytest.mark.parametrize(
+    ("arc", "options", "said"),
+    [
+        (
+            "256M",
+            ScreenOptions(sample=1),
+            "was recorded with --sample 1/4, so --sample 1/1 is not there; write",
+        ),
+        ("256M", ScreenOptions(sample=6), "so --sample 1/6 is not there; write 1/4, or 1/8 for half of it"),
+        ("256M", ScreenOptions(sample=8), "leaves 32M of the smallest ARC"),
+        ("128M", ScreenOptions(), "--sample 1/4 leaves 32M of the smallest ARC"),
+        ("256M", ScreenOptions(ages=("used",)), "and --age needs all; leave it out, or record without"),
+        ("256M", ScreenOptions(load="all"), "and --load all needs all"),
+    ],
+)
+def test_what_a_recording_by_sample_can_not_answer(
+    engine: Engine, tmp_path: Path, arc: str, options: ScreenOptions, said: str
+) -> None:
+    trace = make_trace(tmp_path / "a.trace", size=64 << 20, writes=30)
+    part = recorded_by_sample(trace, tmp_path / "part.trace", 4)
+    study = adjusted(generic.build({"data", "wal"}), arc=arc)
+    with Store.open() as store:
+        with pytest.raises(InputError, match=said):
+            screening.start(store, part, study, engine, options)
+        assert store.runs() == []
 
 
 @pytest.mark.parametrize(

@@ -97,7 +97,7 @@ def sentence(run: Run, trials: Sequence[Trial]) -> str:
         f"of the ARC; of the logs every call."
     )
     if not found.within:
-        return text
+        return f"{text} No other sample was, so how far off that may be is not known." if trials else text
     metrics = table("modelled")
     shares = [f"{metrics[key].label} ±{max(100 * share, 0.1):.1f} %" for key, share in found.within.items()]
     return (

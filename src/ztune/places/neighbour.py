@@ -58,6 +58,11 @@ class Neighbour:
                 f"--with: {self.name} would begin {self.start_s:g} s after {first.name}, which lasts "
                 f"{first.duration_s:.1f} s; write a smaller @START"
             )
+        if self.trace.manifest.sample is not None:
+            raise InputError(
+                f"--with: {self.trace.path} was recorded by sample, and two recordings are replayed whole; "
+                "record it without --sample"
+            )
         if not any(file.role is not None for file in self.trace.manifest.files):
             raise InputError(
                 f"--with: no file in {self.trace.path} has a role, so there is nothing to replay; `ztune "
