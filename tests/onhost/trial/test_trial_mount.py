@@ -95,9 +95,7 @@ def test_a_saved_state_is_copied_onto_a_mount(host: Host, tmp_path: Path) -> Non
     host.require_untouched()
 
 
-def test_loaded_once(
-    host: Host, tmp_path: Path
-) -> None:
+def test_loaded_once(host: Host, tmp_path: Path) -> None:
     kept = tmp_path / "kept"
     kept.mkdir(mode=0o700)
     first = run_trial(host.keeping(kept))
