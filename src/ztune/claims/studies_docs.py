@@ -45,7 +45,7 @@ def _study(study: FoundStudy, openzfs: str) -> list[str]:
         if not table.run:
             continue
         told = f"{table.quantity}{f', published in {table.unit}' if table.unit else ''}"
-        lines += [*_wrapped(f"**{table.name}**: {told}. Ratios to {table.base}."), ""]
+        lines += [*_wrapped(f"**{table.name}**: {told}. Ratios to {table.base}. {table.caveat}"), ""]
         lines += [*markdown(_sheet(table)), ""]
     ends = [step.end for step in steps.values() if step.end is not None]
     if ends:

@@ -37,6 +37,9 @@ HEADS = {
 _OURS = {"time": "modelled_s", "per_second": "modelled_s", "space": "allocated"}
 
 
+_PROCESSOR = re.compile(r"^(?!database)[a-z]+\.(compression|checksum)=")
+
+
 @dataclass(frozen=True)
 class StudySheet:
     """A table for people. The first ``words`` columns are text, the others figures."""
@@ -78,6 +81,14 @@ class RatioTable:
     inverse: bool
     rows: tuple[RatioRow, ...]
     note: str = ""
+
+    @property
+    def caveat(self) -> str:
+        """What the modelled times of these layouts leave out, in a sentence; "" for nothing of note."""
+        told = {tuple(part for part in row.set.split(", ") if _PROCESSOR.search(part)) for row in self.rows}
+        if len(told) < 2:
+            return ""
+        return "Modelled times leave out what ZFS's compression and checksums cost the processor."
 
     @property
     def run(self) -> int:
@@ -298,6 +309,7 @@ def finding(source: Publication, study: FoundStudy) -> str:
         )
         if more > 1 + least:
             parts.append(f"Most: {high.name}, {_than(more, table.base)}.")
+    parts += [table.caveat] if table.caveat else []
     wrote = [row for row in ours if row.ours["written"] is not None]
     if wrote:
         one = min(wrote, key=lambda row: row.ours["written"] or 1.0)
