@@ -190,7 +190,7 @@ def test_a_cut_loses_what_was_not_flushed(resume: Resume, tmp_path: Path) -> Non
         waiting = guest.start(["sleep", "1000"])
         guest.cut()
         assert guest.qemu.process.poll() is not None and not folder.exists() and not guest.alive()
-        with pytest.raises(GuestLost, match="the guest (has ended|was stopped)"):
+        with pytest.raises(GuestLost, match=r"the guest (has ended|was stopped)"):
             waiting.wait(10)
         with pytest.raises(GuestLost):
             guest.run(["true"])
