@@ -15,10 +15,9 @@ import json
 import threading
 from typing import Any
 
-from sampling import FIGURES, PROFILE, RECORDSIZES
+from sampling import PROFILE, RECORDSIZES, figures, result_of
 
 from ztune import paths
-from ztune.analysis.metrics import number_at
 from ztune.databases.postgresql.workload_oltp import PostgresOltp
 from ztune.databases.workload import running
 from ztune.places import engine as engines
@@ -86,11 +85,7 @@ def main() -> None:
         found: dict[str, dict[str, Any]] = {}
         for name, replay in replays.items():
             layout = with_settings(study.layout, {"data.recordsize": size})
-            outcome = replay.run(replay.spec(study, layout, 1), None, threading.Event())
-            if outcome.result is None:
-                raise SystemExit(f"{size}, {name}: {outcome.error}")
-            measure = outcome.result["measure"]
-            found[name] = {label: number_at(measure, *path) for label, path in FIGURES.items()}
+            found[name] = figures(result_of(replay, replay.spec(study, layout, 1), f"{size}, {name}"))
         all_ = found["whole"]
         report["layouts"][size] = {
             "whole": all_,

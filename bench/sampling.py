@@ -101,14 +101,24 @@ def replay(name: str, rate: int, parts: int, arc: str, engine: Engine, known: Re
                 trace, engine, rate=Rate(of, part, REGION), load="all" if of == 1 else ""
             )
             layout = with_settings(study.layout, {"data.recordsize": size})
-            outcome = target.run(target.spec(study, layout, 1), None, threading.Event())
-            if outcome.result is None:
-                raise SystemExit(f"{key}: {outcome.error}")
-            measure = outcome.result["measure"]
-            known[key] = {label: number_at(measure, *path) for label, path in FIGURES.items()}
-            known[key]["cpu_s"] = outcome.result["load"]["cpu_s"] + measure["cpu_s"]
-            known[key]["memory"] = outcome.result["memory_peak"]
+            result = result_of(target, target.spec(study, layout, 1), key)
+            known[key] = figures(result)
+            known[key]["cpu_s"] = result["load"]["cpu_s"] + result["measure"]["cpu_s"]
+            known[key]["memory"] = result["memory_peak"]
             yield key
+
+
+def result_of(target: Replay, spec: dict[str, Any], about: str) -> dict[str, Any]:
+    """Return the result of a replay; end the bench where there is none, with ``about`` before the reason."""
+    outcome = target.run(spec, None, threading.Event())
+    if outcome.result is None:
+        raise SystemExit(f"{about}: {outcome.error}")
+    return outcome.result
+
+
+def figures(result: dict[str, Any]) -> dict[str, Any]:
+    """Return what is compared of a result, by its name in the tables."""
+    return {label: number_at(result["measure"], *path) for label, path in FIGURES.items()}
 
 
 def errors(known: Results, names: list[str], rate: int, figure: str) -> tuple[list[float], int, int]:

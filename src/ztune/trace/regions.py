@@ -68,17 +68,20 @@ class Tally:
 
 
 def taken(ino: int, regions: npt.NDArray[np.uint64], of: int) -> Bools:
-    """Return which ``regions``, counted from 0, of the file with inode ``ino`` are in the sample 1/``of``.
-
-    By the finaliser of splitmix64 (Steele, Lea, Flood, OOPSLA 2014).
-    """
-    golden, turned = np.uint64(0x9E3779B97F4A7C15), np.uint64(_turned(ino))
+    """Return which ``regions``, counted from 0, of the file with inode ``ino`` are in the sample 1/``of``."""
     with np.errstate(over="ignore"):
-        x = (regions // np.uint64(of) + turned) * golden
+        x = hashed(regions // np.uint64(of) + np.uint64(_turned(ino)))
+    found: Bools = (x >> np.uint64(32)) % np.uint64(of) == regions % np.uint64(of)
+    return found
+
+
+def hashed(number: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    """Return hashes of numbers: the finaliser of splitmix64 (Steele, Lea, Flood, OOPSLA 2014)."""
+    with np.errstate(over="ignore"):
+        x = number * np.uint64(0x9E3779B97F4A7C15)
         x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
         x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        x = x ^ (x >> np.uint64(31))
-    found: Bools = (x >> np.uint64(32)) % np.uint64(of) == regions % np.uint64(of)
+        found: npt.NDArray[np.uint64] = x ^ (x >> np.uint64(31))
     return found
 
 
@@ -114,12 +117,14 @@ def sampled_files(sizes: Mapping[int, int], tallies: Mapping[int, Tally], logs: 
     """
     left_out = {number for number, tally in tallies.items() if tally.sampled}
     like_logs = {number for number, tally in tallies.items() if tally.like_a_log}
-    able = sorted(
-        (size, number) for number, size in sizes.items() if number not in logs | like_logs | left_out
-    )
+    return left_out | large({n: size for n, size in sizes.items() if n not in logs | like_logs | left_out})
+
+
+def large(sizes: Mapping[int, int]) -> set[int]:
+    """Return which of the files ``sizes`` (bytes) are not among the smallest, which are always whole."""
     room = WHOLE_BYTES
-    found = set(left_out)
-    for size, number in able:
+    found = set()
+    for size, number in sorted((size, number) for number, size in sizes.items()):
         room -= size
         if room < 0:
             found.add(number)

@@ -35,12 +35,8 @@ from ztune.units import format_size
 VERSION = 2  # part of the file names of samples
 REGION = recording.REGION
 """Bytes of a region at least; it is as large as the largest record of a study."""
-WHOLE_BYTES = recording.WHOLE_BYTES
 _SYNCS = (Op.FSYNC, Op.FDATASYNC, Op.MSYNC)
 _MOVED = recording.MOVED
-_LOG_WRITES = recording.LOG_WRITES
-_LOG_IN_ORDER = recording.LOG_IN_ORDER
-_LOG_SYNCED = recording.LOG_SYNCED
 
 Ops: TypeAlias = "npt.NDArray[np.void]"
 Ints: TypeAlias = "npt.NDArray[np.int64]"
@@ -190,13 +186,9 @@ def _taken(used: npt.NDArray[np.int32], chance: npt.NDArray[np.uint64], rate: Ra
 
 
 def _hash(number: npt.NDArray[np.uint64], seed: int) -> npt.NDArray[np.uint64]:
-    """Return hashes of numbers: the finaliser of splitmix64 (Steele, Lea, Flood, OOPSLA 2014)."""
+    """Return hashes of numbers, others for each ``seed``."""
     with np.errstate(over="ignore"):
-        x = (number + (np.uint64(seed + 1) << np.uint64(40))) * np.uint64(0x9E3779B97F4A7C15)
-        x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        found: npt.NDArray[np.uint64] = x ^ (x >> np.uint64(31))
-    return found
+        return recording.hashed(number + (np.uint64(seed + 1) << np.uint64(40)))
 
 
 def _mapped(part: Ops, regions: _Regions) -> npt.NDArray[np.bool_]:
@@ -228,15 +220,9 @@ def able(ops: Path, files: Sequence[OpsFile]) -> dict[int, int]:
     sizes = {f.id: max(f.size, f.size_end, int(ends[f.id])) for f in files}
     if any(f.recorded for f in files):
         return {f.id: sizes[f.id] for f in files if f.recorded}
-    for number in {file.id for file in files if file.role == "wal"} | logs.found():
-        del sizes[number]
-    room = WHOLE_BYTES
-    for number, size in sorted(sizes.items(), key=lambda one: one[1]):
-        room -= size
-        if room < 0:
-            break
-        del sizes[number]
-    return sizes
+    whole = {file.id for file in files if file.role == "wal"} | logs.found()
+    parts = recording.large({number: size for number, size in sizes.items() if number not in whole})
+    return {number: size for number, size in sizes.items() if number in parts}
 
 
 class _Logs:
@@ -266,8 +252,12 @@ class _Logs:
 
     def found(self) -> set[int]:
         """Return the numbers of the files."""
-        is_log = (self._writes >= _LOG_WRITES) & (self._in_order >= _LOG_IN_ORDER * (self._writes - 1))
-        return set(np.flatnonzero(is_log & (self._syncs >= _LOG_SYNCED * self._writes)).tolist())
+        counts = zip(*(each.tolist() for each in (self._writes, self._in_order, self._syncs)), strict=True)
+        return {
+            number
+            for number, (writes, in_order, syncs) in enumerate(counts)
+            if recording.Tally(writes=writes, in_order=in_order, syncs=syncs).like_a_log
+        }
 
 
 def _check_roles(files: Sequence[OpsFile], before: Ints, after: Ints, rate: Rate) -> None:

@@ -465,14 +465,9 @@ class RunningTrial:
                 f"{target.parent} has {format_size(free // 1024 * 1024)} free"
             )
         partial = target.parent / f"{target.name}.partial-{self.spec.trial}"
-        self.journal.make("saved", "saved", path=str(partial))
-        # There may be content of the user's in it.
-        partial.mkdir(mode=PRIVATE)
-        made = partial.lstat()
-        self.journal.note("saved", inode=[made.st_dev, made.st_ino])
-        saved.mark(
+        saved.begin(
+            self.journal,
             partial,
-            token=self.door.token,
             job=registry.shown(self.spec.job),
             params=loaded(type(job), self.spec.params),
             sizes=sizes,

@@ -185,14 +185,10 @@ class MountedPools:
         say("keep the loaded pools", 0.95)
         self._stop()
         partial = kept.with_name(f"{kept.name}.partial-{self.spec.trial}")
-        self.journal.make("saved", "saved", path=str(partial))
         try:
-            partial.mkdir(mode=own_directory.PRIVATE)
-            made = partial.lstat()
-            self.journal.note("saved", inode=[made.st_dev, made.st_ino])
-            saved.mark(
+            saved.begin(
+                self.journal,
                 partial,
-                token=self.journal.token,
                 job=registry.shown(self.spec.job),
                 params=self._load,
                 sizes={},

@@ -11,6 +11,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ztune.onhost.host.own_directory import PRIVATE
+from ztune.onhost.trial.journal import Journal
+
 MARKER = ".ztune-saved.json"
 """Beside the archives: what the state is of."""
 FORMAT, VERSION = "ztune-saved", 2
@@ -20,6 +23,19 @@ _TAR = ("tar", "--sparse", "--numeric-owner", "--blocking-factor=2048")
 def archive(folder: Path, role: str) -> Path:
     """Return the file that holds ``role`` in the saved state ``folder``."""
     return folder / f"{role}.tar"
+
+
+def begin(journal: Journal, folder: Path, **about: Any) -> None:
+    """Make the new directory ``folder`` of a state that is not whole yet, this user's alone, journalled so
+    that what a killed trial left of it goes; ``about``: as ``mark`` takes it, but for the token.
+
+    Raises OSError, as ``mark`` does.
+    """
+    journal.make("saved", "saved", path=str(folder))
+    folder.mkdir(mode=PRIVATE)  # there may be content of the user's in it
+    made = folder.lstat()
+    journal.note("saved", inode=[made.st_dev, made.st_ino])
+    mark(folder, token=journal.token, **about)
 
 
 def mark(
