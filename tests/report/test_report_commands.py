@@ -264,6 +264,8 @@ def test_why_takes_a_setting_a_run_or_nothing() -> None:
     assert one == call("recommend", "--why", "data.recordsize", run).output
     assert one.startswith("data.recordsize=") and len(one.splitlines()) < 12
     assert call("recommend", "--why", "slog", run).output.startswith("slog=none")
+    of_roles = call("recommend", "--why", "recordsize", run).output
+    assert of_roles.startswith(one) and "\nwal.recordsize=" in of_roles
     wrong = call("recommend", run, "--why", "data.volume")
     assert isinstance(wrong.exception, InputError) and "says nothing of it" in str(wrong.exception)
 

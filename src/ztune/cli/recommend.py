@@ -18,13 +18,14 @@ from ztune.advice.weights import JobWeight
 from ztune.cli._options import argument, file_option, have_option, option, takes
 from ztune.cli._values import metrics, share
 from ztune.errors import InputError
+from ztune.onhost.properties import PROPERTIES
 from ztune.report import brief, markdown, measured, source, terminal, together
 from ztune.runs.named import run_id
 from ztune.study import Objective
 
 _ALL = "all"
 # What `--why` takes for a setting has a dot, or is one of these; anything else behind it is a RUN.
-_SETTINGS = {"slog", "l2arc", "special", "arc"}
+_SETTINGS = {"slog", "l2arc", "special", "arc", *PROPERTIES}
 
 
 @click.command()
@@ -37,7 +38,7 @@ def command(
         flag_value=_ALL,
         metavar="[SETTING]",
         help="Print all there is to say: ranking, reasons, costs, hazards, what was not tested; or why one "
-        "setting is what it is, such as data.recordsize.",
+        "setting is what it is, such as data.recordsize, or recordsize in each role.",
     ),
     as_markdown: bool = option("--markdown", help="Print it as Markdown, for an issue or a wiki."),
     as_json: bool = option("--json", help="Print the recommendation as JSON."),

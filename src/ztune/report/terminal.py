@@ -165,12 +165,15 @@ def if_bought(r: Recommendation) -> list[RenderableType]:
 def explained(r: Recommendation, setting: str) -> RenderableType:
     """Return why one setting (a factor, such as data.recordsize) is what it is, and what was tried instead.
 
-    Raises InputError for one that the recommendation says nothing of.
+    A property without a role (recordsize) is explained for each role. Raises InputError for one that the
+    recommendation says nothing of.
     """
     properties = {f"{a.role}.{p.name}": p for a in r.first_roles for p in a.properties}
     pools = {p.setting: p for p in r.pools}
     role, _, name = setting.partition(".")
     asked = setting
+    if not name and (of_roles := [key for key in properties if key.partition(".")[2] == setting]):
+        return Group(*(explained(r, key) for key in of_roles))
     if (dataset := parse_layout(r.layout).dataset_of(role)) is not None:
         setting = f"{dataset.key}.{name}"
     found = properties.get(setting) or pools.get(setting)
