@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import distributed
 import pytest
 from children import environment
 from fleets import StartedFleet, few_layouts, started, until
@@ -130,6 +131,23 @@ def test_a_worker_is_killed(scene: Scene, rounds: int) -> None:
     assert not list((scene.fleet.folder / "home-one" / "scratch").glob("trial-*"))
 
 
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+def test_a_worker_is_retired(scene: Scene) -> None:
+    """As a cluster's manager does it: it has the time to answer, and what it had begun has not failed."""
+
+    def retire() -> None:
+        with distributed.Client(scene.fleet.address, set_as_default=False) as client:
+            client.retire_workers(names=["one"])
+
+    for _ in range(20):
+        faulty = Faulty(retire, scene.moment())
+        run = scene.screen(faulty)
+        scene.check(run, faulty)
+        scene.fleet.kill("one")
+        scene.workers()
+
+
 @ROUNDS
 def test_a_worker_is_killed_and_is_back_at_once(scene: Scene, rounds: int) -> None:
     """Under the address that it had: what it had begun is not waited for, and it is asked anew."""
@@ -212,7 +230,8 @@ def test_a_slow_host(scene: Scene, rounds: int, monkeypatch: pytest.MonkeyPatch)
 @ROUNDS
 def test_the_scheduler_is_killed(scene: Scene, rounds: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """What it cancels with its end is no layout's fault, however late it is seen that it is gone."""
-    monkeypatch.setattr(fleet_executor, "_LOOK_S", 4.0)
+    monkeypatch.setattr(fleet_executor, "_LOOK_S", 8.0)
+    monkeypatch.setattr(connect, "_CONNECT_S", 3.0)
     for _ in range(rounds):
         faulty = Faulty(lambda: scene.fleet.kill("scheduler"), scene.moment())
         with pytest.raises(Lost, match="scheduler of the fleet does not answer"):

@@ -178,7 +178,7 @@ class FleetExecutor:
         for none that is being made."""
         self._begin_again()
         idle = [w for w in self._workers.values() if w.idle]
-        if self._waiting or not idle or not waiting:
+        if self._waiting or not idle or not waiting or not self._connected:
             return None
         idle.sort(key=lambda w: len(w.running) / w.slots)
         under_way = {one.planned.work.key for one in self._running.values()}
@@ -262,6 +262,11 @@ class FleetExecutor:
             self._watcher.join(_LOOK_S + 1)
 
     # --- workers
+
+    @property
+    def _connected(self) -> bool:
+        """Whether the scheduler is there. That it is gone for good the watcher says, a little later."""
+        return str(self._client.status) == "running"
 
     def _run(self, function: Callable[..., Any], *args: Any, workers: list[str] | None = None) -> Any:
         return self._client.run(function, *args, workers=workers, on_error="ignore")
@@ -468,6 +473,10 @@ class FleetExecutor:
     def _answered(self, one: _Running, key: str, attempt: _Attempt, what: Any) -> Ended | None:
         place = attempt.worker
         if isinstance(what, BaseException):
+            if not self._connected:  # with the scheduler all is cancelled, through no fault of the layout's
+                self._give_up(one, key)
+                self._waiting.append(one)
+                return None
             found = self._cut(one, key, f"worker {place.address} on {place.host} was lost")
             return None if found is None else self._end(one, found)
         said = json.loads(what)
@@ -524,6 +533,8 @@ class FleetExecutor:
 
     def _begin_again(self) -> None:
         """Begin what was cut where a worker is idle."""
+        if not self._connected:
+            return
         for one in list(self._waiting):
             need = memory_bytes(one.planned.spec)
             fit = [w for w in self._workers.values() if w.usable and w.room >= need]
@@ -548,7 +559,7 @@ class FleetExecutor:
 
     def _begin_twice(self) -> None:
         """Begin what takes much longer than usual on another host too, where a worker is idle."""
-        if len(self._took) < 3 or len(self._running) >= self.at_once:
+        if not self._connected or len(self._took) < 3 or len(self._running) >= self.at_once:
             return
         least = max(_LEAST_SLOW_S, _SLOW * statistics.median(self._took))
         now = time.monotonic()
