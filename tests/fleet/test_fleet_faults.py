@@ -24,7 +24,7 @@ from fleets import StartedFleet, few_layouts, started, until
 from invoked import invoke
 from synthetic_traces import make_trace
 
-from ztune.fleet import connect
+from ztune.fleet import connect, roster
 from ztune.fleet import executor as fleet_executor
 from ztune.places import engine as engines
 from ztune.places.channel import Lost
@@ -230,7 +230,7 @@ def test_a_slow_host(scene: Scene, rounds: int, monkeypatch: pytest.MonkeyPatch)
 @ROUNDS
 def test_the_scheduler_is_killed(scene: Scene, rounds: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """What it cancels with its end is no layout's fault, however late it is seen that it is gone."""
-    monkeypatch.setattr(fleet_executor, "_LOOK_S", 8.0)
+    monkeypatch.setattr(roster, "_LOOK_S", 8.0)
     monkeypatch.setattr(connect, "_CONNECT_S", 3.0)
     for _ in range(rounds):
         faulty = Faulty(lambda: scene.fleet.kill("scheduler"), scene.moment())

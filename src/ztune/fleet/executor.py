@@ -13,19 +13,17 @@ import json
 import queue
 import secrets
 import statistics
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ztune import __version__
 from ztune.errors import InputError, MissingError, reason
-from ztune.fleet import kept, worker
+from ztune.fleet import worker
+from ztune.fleet.delivery import Delivery
+from ztune.fleet.roster import ANSWER_S, FleetWorker, Roster, Wanted
 from ztune.onhost.host.room import NoRoomError
-from ztune.places import loaded
 from ztune.places.channel import Lost
 from ztune.places.engine import Engine
 from ztune.places.engine_run import Outcome, Progress, memory_bytes
@@ -37,9 +35,6 @@ if TYPE_CHECKING:
 
 MOST_CUTS = 3
 """A layout that was cut so often, by workers that were lost, has failed: it may be what ends them."""
-_LOOK_S = 1.0
-_ANSWER_S = 60.0
-"""How long a worker or the scheduler may take to answer."""
 _ALONE_S = 60.0
 """How long workers are waited for when none is left: a cluster's manager starts others."""
 _SLOW = 3.0
@@ -50,42 +45,11 @@ _OF_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EACCES)
 
 
 @dataclass(eq=False)
-class _Worker:
-    """One worker, as it said. ``slots``: engines at once; ``memory``: bytes for all of them."""
-
-    address: str
-    host: str
-    home: tuple[Any, ...] = ()
-    memory: int = 0
-    slots: int = 0
-    asked: bool = False
-    usable: bool = False
-    running: set[int] = field(default_factory=set)
-
-    @property
-    def room(self) -> int:
-        return self.memory // max(1, self.slots)
-
-    @property
-    def idle(self) -> bool:
-        return self.usable and len(self.running) < self.slots
-
-
-@dataclass(eq=False)
-class _Home:
-    """A state directory on the fleet, which several workers may share: what it has."""
-
-    files: set[str] = field(default_factory=set)
-    images: set[str] = field(default_factory=set)
-    lock: threading.Lock = field(default_factory=threading.Lock)
-
-
-@dataclass(eq=False)
 class _Attempt:
     """One try of a replay: ``number`` counts them all."""
 
     number: int
-    worker: _Worker
+    worker: FleetWorker
     began: float
     future: Future | None = None
 
@@ -107,51 +71,40 @@ class FleetExecutor:
     def __init__(self, client: Client, say: Callable[[str], None], again: str = "") -> None:
         """``say`` is told, in a sentence, which worker is not used and why. ``again``: what goes on with a
         run that was cut, as the rest of a sentence."""
-        self._client, self._say, self._again_with = client, say, again
+        self._client, self._again_with = client, again
         self._token = secrets.token_hex(4)
-        self._workers: dict[str, _Worker] = {}
-        self._homes: dict[tuple[Any, ...], _Home] = {}
         self._running: dict[int, _Running] = {}
         self._waiting: list[_Running] = []  # those that were cut
-        self._placed: dict[int, _Worker] = {}
+        self._placed: dict[int, FleetWorker] = {}
         self._took: list[float] = []
         self._done: dict[str, int] = {}
         self._events: queue.SimpleQueue[tuple[str, str, Any]] = queue.SimpleQueue()
         self._pool = ThreadPoolExecutor(16, "fleet")
-        self._over = threading.Event()
-        self._lost = ""
-        self._left: set[str] = set()
+        self._roster = Roster(client, self._pool, say, lambda one: self._events.put(("gone", "", one)))
+        self._delivery = Delivery(client)
         self._none_since: float | None = None
         self._attempts = 0
         self._engine: Engine | None = None
-        self._spec: Mapping[str, Any] = {}
-        self._jobs = 0
-        self._digests: dict[tuple[Any, ...], str] = {}
-        self._lock = threading.Lock()
-        self._looked = threading.Event()
-        self._watcher: threading.Thread | None = None
-        self._last_why = ""
 
     # --- the protocol
 
     @property
     def at_once(self) -> int:
         """How many engines run at once on all workers."""
-        return max(1, sum(w.slots for w in list(self._workers.values()) if w.usable))
+        return max(1, sum(w.slots for w in self._roster.usable()))
 
     @property
     def room(self) -> int:
         """Bytes of memory that one engine may take where most is."""
-        return max((w.room for w in list(self._workers.values()) if w.usable), default=0)
+        return max((w.room for w in self._roster.usable()), default=0)
 
     def hosts(self) -> list[HostProgress]:
         """Return what each host does."""
         found: dict[str, list[int]] = {}
-        for one in list(self._workers.values()):
-            if one.usable:
-                of = found.setdefault(one.host, [0, 0])
-                of[0] += one.slots
-                of[1] += len(one.running)
+        for one in self._roster.usable():
+            of = found.setdefault(one.host, [0, 0])
+            of[0] += one.slots
+            of[1] += len(one.running)
         return [
             HostProgress(host, slots, running, self._done.get(host, 0))
             for host, (slots, running) in sorted(found.items())
@@ -159,26 +112,23 @@ class FleetExecutor:
 
     def open(self, replay: Replay, spec: Mapping[str, Any], jobs: int) -> None:
         """Ask all workers what they have. Raises MissingError where none of them can be used."""
-        self._engine, self._spec, self._jobs = replay.engine, spec, jobs
+        self._engine = replay.engine
         self._client.subscribe_topic(worker.TOPIC, self._heard)
-        self._client.subscribe_topic("all", self._happened)
-        if self._watcher is None:
-            self._watcher = threading.Thread(target=self._watch, daemon=True)
-            self._watcher.start()
+        self._roster.watch(Wanted(replay.engine, memory_bytes(spec), jobs))
         deadline = time.monotonic() + _ALONE_S
-        while not self._looked.wait(0.1) or not self._all_asked():
+        while not self._roster.all_asked and time.monotonic() < deadline:
             self._check_lost()
-            if time.monotonic() > deadline:
-                break
-        if not any(w.usable for w in self._workers.values()):
-            raise MissingError(f"no worker of the fleet can be used{self._why()}")
+            time.sleep(0.1)
+        if not self._roster.usable():
+            raise MissingError(f"no worker of the fleet can be used{self._roster.why_none()}")
 
     def choose(self, waiting: Sequence[PlannedReplay]) -> PlannedReplay | None:
         """Return what goes best to an idle worker: what begins from an image that is there, else what waits
         for none that is being made."""
         self._begin_again()
-        idle = [w for w in self._workers.values() if w.idle]
-        if self._waiting or not idle or not waiting or not self._connected:
+        usable = self._roster.usable()
+        idle = [w for w in usable if w.idle]
+        if self._waiting or not idle or not waiting or not self._roster.connected:
             return None
         idle.sort(key=lambda w: len(w.running) / w.slots)
         under_way = {one.planned.work.key for one in self._running.values()}
@@ -187,12 +137,12 @@ class FleetExecutor:
             need = memory_bytes(planned.spec)
             fit = [w for w in idle if w.room >= need]
             if not fit:
-                if not any(w.room >= need for w in self._workers.values() if w.usable):
+                if not any(w.room >= need for w in usable):
                     return planned  # begin() says so
                 continue
             key = planned.work.key
             for one in fit:
-                if key in self._homes[one.home].images:
+                if key in self._roster.home_of(one).images:
                     return self._place(planned, one)
             if second is None and key not in under_way:
                 second = planned, fit[0]
@@ -237,14 +187,14 @@ class FleetExecutor:
         busy = bool(self._running)
         self._running.clear()
         self._waiting.clear()
-        for one in self._workers.values():
+        for one in self._roster.everyone():
             one.running.clear()
         events, self._events = self._events, queue.SimpleQueue()
         while not events.empty():
             event = events.get()
             if event[0] == "gone":  # of what runs no more nothing is to be said, of workers still
                 self._events.put(event)
-        if not busy or self._lost:
+        if not busy or self._roster.lost:
             return
         with contextlib.suppress(Exception):  # who is gone has stopped
             self._client.cancel(futures)
@@ -255,115 +205,20 @@ class FleetExecutor:
 
     def close(self) -> None:
         """Let go of the fleet. Its workers stay."""
-        self._over.set()
         self.stop()
+        self._roster.close()
         self._pool.shutdown(wait=False, cancel_futures=True)
-        if self._watcher is not None:
-            self._watcher.join(_LOOK_S + 1)
 
-    # --- workers
-
-    @property
-    def _connected(self) -> bool:
-        """Whether the scheduler is there. That it is gone for good the watcher says, a little later."""
-        return str(self._client.status) == "running"
-
-    def _run(self, function: Callable[..., Any], *args: Any, workers: list[str] | None = None) -> Any:
-        return self._client.run(function, *args, workers=workers, on_error="ignore")
-
-    def _watch(self) -> None:
-        """Look who is there, as long as this lives."""
-        asked: dict[str, _Worker] = {}
-        failed_since: float | None = None
-        while not self._over.is_set():
-            try:
-                there = self._client.sync(self._client.scheduler.ncores, callback_timeout=_ANSWER_S)
-                failed_since = None
-            except Exception as error:
-                if self._over.is_set():
-                    return
-                failed_since = failed_since or time.monotonic()
-                if self._client.status not in ("running",) or time.monotonic() - failed_since > _ANSWER_S:
-                    self._lost = (
-                        f"the scheduler of the fleet does not answer any more ({type(error).__name__})"
-                        f"{self._again_with}"
-                    )
-                    return
-                there = None
-            if there is not None:
-                left, self._left = self._left, set()
-                # One that began again between two looks has the address that it had, and nothing else.
-                for address in set(asked) & (left | (set(asked) - set(there))):
-                    self._events.put(("gone", address, asked.pop(address)))
-                for address in set(there) - set(asked):
-                    asked[address] = one = _Worker(address, address)
-                    with self._lock:
-                        self._workers[address] = one
-                    self._pool.submit(self._ask, one)
-                self._looked.set()
-            self._over.wait(_LOOK_S)
-
-    def _all_asked(self) -> bool:
-        with self._lock:
-            return bool(self._workers) and all(w.asked for w in self._workers.values())
-
-    def _ask(self, one: _Worker) -> None:
-        """Learn what a worker has, and take it if it suits."""
-        assert self._engine is not None
-        wanted = self._engine
-        try:
-            said = self._client.run(worker.hello, wanted.openzfs, workers=[one.address])[one.address]
-            one.host = str(said["host"])
-            if "error" in said:
-                why = said["error"]
-            elif said["ztune"] != __version__:
-                why = f"it has ztune {said['ztune']}, here is {__version__}"
-            elif said["openzfs"] != wanted.openzfs:
-                why = f"it has OpenZFS {said['openzfs']}, this run has {wanted.openzfs}"
-            elif said["engine"] != wanted.version:
-                why = f"its engine is {said['engine']}, this run's {wanted.version}"
-            else:
-                why = ""
-                one.home = tuple(said["home"])
-                threads, cores = max(1, int(said["threads"])), max(1, int(said["cores"]))
-                # Other workers of its host have the rest of its memory.
-                one.memory = int(said["memory"]) * min(threads, cores) // cores
-                need = memory_bytes(self._spec)
-                one.slots = min(self._jobs or threads, threads, one.memory // need)
-                with self._lock:
-                    self._homes.setdefault(one.home, _Home())
-                if one.slots:
-                    self._client.run(worker.accept, one.slots, workers=[one.address])
-                else:
-                    why = (
-                        f"it has {one.memory >> 20} MiB of memory for engines, and one takes {need >> 20} MiB"
-                    )
-        except Exception as error:  # it was lost, or has no ztune that knows these functions
-            why = f"it does not answer as a worker with ztune does ({type(error).__name__}: {error})"
-        if why:
-            self._set_aside(one, why)
-        else:
-            one.usable = True
-        one.asked = True
-
-    def _set_aside(self, one: _Worker, why: str) -> None:
-        one.usable = False
-        self._last_why = (why.splitlines() or [""])[0]
-        host = "" if one.host == one.address else f" on {one.host}"
-        self._say(f"worker {one.address}{host} is not used: {self._last_why}")
-
-    def _why(self) -> str:
-        if self._last_why:
-            return f": {self._last_why}"
-        return "" if self._workers else ": there is none; `dask worker` starts one"
+    def _run(self, function: Callable[..., Any], *args: Any) -> Any:
+        return self._client.run(function, *args, on_error="ignore")
 
     # --- replays
 
-    def _place(self, planned: PlannedReplay, one: _Worker) -> PlannedReplay:
+    def _place(self, planned: PlannedReplay, one: FleetWorker) -> PlannedReplay:
         self._placed[planned.number] = one
         return planned
 
-    def _send(self, one: _Running, place: _Worker) -> None:
+    def _send(self, one: _Running, place: FleetWorker) -> None:
         self._attempts += 1
         key = f"ztune-{self._token}-{one.planned.number}-{self._attempts}"
         attempt = one.attempts[key] = _Attempt(self._attempts, place, time.monotonic())
@@ -374,13 +229,7 @@ class FleetExecutor:
         """Bring the files to the worker that are not there, then the replay."""
         place = attempt.worker
         try:
-            files = self._files(one.planned)
-            home = self._homes[place.home]
-            if place.home != tuple(worker.home_here()):
-                with home.lock:
-                    self._bring({sha: path for sha, path in files.values() if sha not in home.files}, place)
-                    home.files |= {sha for sha, _ in files.values()}
-            order = order_of(one.planned, files, (place.slots, place.memory))
+            order = self._delivery.order(one.planned, place, self._roster.home_of(place))
             future = self._client.submit(
                 worker.replay, order, key=key, workers=[place.address], pure=False,
                 resources={worker.ENGINES: 1}, retries=0,
@@ -393,44 +242,6 @@ class FleetExecutor:
             # A connection that broke has no number of the system's for what went wrong with a file.
             of_disk = isinstance(error, NoRoomError) or getattr(error, "errno", None) in _OF_DISK
             self._events.put(("done", key, json.dumps({"unfit": reason(error)}) if of_disk else error))
-
-    def _files(self, planned: PlannedReplay) -> dict[str, tuple[str, Path]]:
-        """Return what a replay reads: its name → digest and path here."""
-        work = planned.work
-        paths_ = {"ops": work.ops, **{f"content/{name}": path for name, path in work.content.items()}}
-        return {name: (self._digest(path), path) for name, path in paths_.items()}
-
-    def _digest(self, path: Path) -> str:
-        key = tuple(loaded.identity(path))
-        with self._lock:
-            found = self._digests.get(key)
-        if found is None:
-            found = kept.digest(path)
-            with self._lock:
-                self._digests[key] = found
-        return found
-
-    def _bring(self, files: Mapping[str, Path], place: _Worker) -> None:
-        """Send ``files``, by their digests, to a worker that does not have them."""
-        if not files:
-            return
-
-        def ask(function: Callable[..., Any], *args: Any) -> Any:
-            return self._client.run(function, *args, workers=[place.address])[place.address]
-
-        for sha in ask(kept.missing, list(files)):
-            path = files[sha]
-            size = path.stat().st_size
-            with path.open("rb") as file:
-                for offset in range(0, size, kept.PART):
-                    ask(kept.put, sha, offset, file.read(kept.PART), size)
-            ask(kept.finish, sha)
-
-    def _happened(self, event: tuple[float, Any]) -> None:
-        """Note which workers the scheduler has lost."""
-        said = event[1]
-        if isinstance(said, dict) and said.get("action") == "remove-worker":
-            self._left = self._left | {str(said.get("worker"))}
 
     def _heard(self, event: tuple[float, Any]) -> None:
         """Hand on how far a replay is."""
@@ -449,17 +260,13 @@ class FleetExecutor:
         if kind == "raise":
             return self._running.pop(int(name)).planned, what
         if kind == "gone":
-            gone: _Worker = what
-            with self._lock:
-                if self._workers.get(name) is gone:  # else another has its address
-                    del self._workers[name]
-            if gone.usable:
-                gone.usable = False
-                for cut in list(self._running.values()):
-                    for key in [k for k, a in cut.attempts.items() if a.worker is gone]:
-                        found = self._cut(cut, key, f"worker {name} on {gone.host} was lost")
-                        if found is not None:
-                            self._events.put(("failed", str(cut.planned.number), found))
+            gone: FleetWorker = what
+            self._roster.forget(gone)
+            for cut in list(self._running.values()):
+                for key in [k for k, a in cut.attempts.items() if a.worker is gone]:
+                    found = self._cut(cut, key, f"worker {gone.address} on {gone.host} was lost")
+                    if found is not None:
+                        self._events.put(("failed", str(cut.planned.number), found))
             return None
         if kind == "failed":
             failed = self._running.pop(int(name), None)
@@ -473,7 +280,9 @@ class FleetExecutor:
     def _answered(self, one: _Running, key: str, attempt: _Attempt, what: Any) -> Ended | None:
         place = attempt.worker
         if isinstance(what, BaseException):
-            if not self._connected:  # with the scheduler all is cancelled, through no fault of the layout's
+            if (
+                not self._roster.connected
+            ):  # with the scheduler all is cancelled, through no fault of the layout's
                 self._give_up(one, key)
                 self._waiting.append(one)
                 return None
@@ -481,19 +290,19 @@ class FleetExecutor:
             return None if found is None else self._end(one, found)
         said = json.loads(what)
         if "missing" in said:
-            self._homes[place.home].files -= set(said["missing"])
+            self._roster.home_of(place).files -= set(said["missing"])
             self._give_up(one, key)
             self._waiting.append(one)
             return None
         if "unfit" not in said and _is_other(said.get("result"), self._engine):
             said = {"unfit": "its engine was replaced by another"}
         if "unfit" in said:
-            self._set_aside(place, str(said["unfit"]))
+            self._roster.set_aside(place, str(said["unfit"]))
             self._give_up(one, key)
             self._waiting.append(one)
             return None
         outcome = Outcome(said["result"], said["error"], float(said["wall_s"]), bool(said["of_place"]))
-        others = {w.host for w in self._workers.values() if w.usable} - {place.host} - one.avoid
+        others = {w.host for w in self._roster.usable()} - {place.host} - one.avoid
         if outcome.of_place and others:
             one.avoid.add(place.host)
             self._give_up(one, key)
@@ -501,7 +310,7 @@ class FleetExecutor:
             return None
         if outcome.result is not None:
             outcome.result["ran_on"] = place.host
-            self._homes[place.home].images.add(one.planned.work.key)
+            self._roster.home_of(place).images.add(one.planned.work.key)
             self._took.append(time.monotonic() - attempt.began)
             del self._took[:-101]
             self._done[place.host] = self._done.get(place.host, 0) + 1
@@ -533,14 +342,15 @@ class FleetExecutor:
 
     def _begin_again(self) -> None:
         """Begin what was cut where a worker is idle."""
-        if not self._connected:
+        if not self._roster.connected:
             return
         for one in list(self._waiting):
             need = memory_bytes(one.planned.spec)
-            fit = [w for w in self._workers.values() if w.usable and w.room >= need]
+            usable = self._roster.usable()
+            fit = [w for w in usable if w.room >= need]
             if all(w.host in one.avoid for w in fit):
                 one.avoid.clear()  # the others are gone: here it may do by now
-            if not fit and any(w.usable for w in self._workers.values()):
+            if usable and not fit:
                 self._waiting.remove(one)
                 words = f"no worker is left that has the {need >> 20} MiB of memory that its engine takes"
                 self._events.put(("failed", str(one.planned.number), Outcome(None, words, 0.0)))
@@ -550,16 +360,16 @@ class FleetExecutor:
                 self._waiting.remove(one)
                 self._send(one, place)
 
-    def _idle_for(self, one: _Running) -> _Worker | None:
+    def _idle_for(self, one: _Running) -> FleetWorker | None:
         need = memory_bytes(one.planned.spec)
         busy = {a.worker.host for a in one.attempts.values()}
-        fit = [w for w in self._workers.values() if w.idle and w.room >= need and w.host not in one.avoid]
+        fit = [w for w in self._roster.usable() if w.idle and w.room >= need and w.host not in one.avoid]
         # A second attempt on the same host would be as slow.
         return next((w for w in fit if w.host not in busy), None)
 
     def _begin_twice(self) -> None:
         """Begin what takes much longer than usual on another host too, where a worker is idle."""
-        if not self._connected or len(self._took) < 3 or len(self._running) >= self.at_once:
+        if not self._roster.connected or len(self._took) < 3 or len(self._running) >= self.at_once:
             return
         least = max(_LEAST_SLOW_S, _SLOW * statistics.median(self._took))
         now = time.monotonic()
@@ -571,46 +381,22 @@ class FleetExecutor:
 
     def _check_lost(self) -> None:
         """Raise Lost where the scheduler is gone, or no worker has been there for long."""
-        if self._lost:
-            raise Lost(self._lost)
-        if any(w.usable for w in list(self._workers.values())) or not self._running:
+        if self._roster.lost:
+            raise Lost(f"{self._roster.lost}{self._again_with}")
+        if self._roster.usable() or not self._running:
             self._none_since = None
             return
         self._none_since = self._none_since or time.monotonic()
-        left = [w for w in list(self._workers.values()) if not w.asked]
-        aside = bool(self._workers) and not left
-        if aside or time.monotonic() - self._none_since > _ALONE_S:
-            raise Lost(f"no worker of the fleet can be used any more{self._why()}{self._again_with}")
-
-
-def order_of(planned: PlannedReplay, files: Mapping[str, tuple[str, Path]], room: tuple[int, int]) -> str:
-    """Return what a worker is told of a replay, as JSON: no path of it but those that are the same there."""
-    work = planned.work
-    engine = planned.replay.engine
-    read = {name.removeprefix("content/"): sha for name, (sha, _) in files.items() if name != "ops"}
-    if work.spec.get("load") == "touched":
-        read["the operations"] = files["ops"][0]
-    return json.dumps(
-        {
-            "engine": engine.version,
-            "openzfs": engine.openzfs,
-            "spec": work.spec,
-            "key": loaded.key_of(work.load, read, engine),
-            "contents": work.contents,
-            "filler": work.filler,
-            "threads": work.threads,
-            "timeout_s": work.timeout_s,
-            "room": room,
-            "files": {name: (sha, str(path.resolve())) for name, (sha, path) in files.items()},
-            "home": worker.home_here(),
-        }
-    )
+        if self._roster.all_asked or time.monotonic() - self._none_since > _ALONE_S:
+            raise Lost(
+                f"no worker of the fleet can be used any more{self._roster.why_none()}{self._again_with}"
+            )
 
 
 def _answer(future: Future) -> Any:
     """Return what a task answered, or the exception in place of it."""
     try:
-        return future.result(timeout=_ANSWER_S)
+        return future.result(timeout=ANSWER_S)
     except BaseException as error:  # it was cancelled, its worker lost
         return error
 

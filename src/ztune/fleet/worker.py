@@ -84,7 +84,7 @@ def busy(token: str) -> int:
 
 
 def replay(order: str) -> str:
-    """Replay what ``order`` says (``fleet.executor.order_of``), and return how it ended.
+    """Replay what ``order`` says (``fleet/delivery.py``), and return how it ended.
 
     Either an outcome, or ``missing`` with the digests of files that are not here, or ``unfit`` with a
     sentence that says why this worker can't replay it.
