@@ -70,6 +70,12 @@ def echo(text: str = "", *, err: bool = False, nl: bool = True) -> None:
     click.echo(shown(text), err=err, nl=nl)
 
 
+def paragraph(text: str) -> None:
+    """Print a sentence to stdout, on a terminal broken between words."""
+    console = Console(highlight=False)
+    console.print(text, soft_wrap=not console.is_terminal)
+
+
 def rewrite(text: str = "") -> None:
     """Put ``text`` in place of the line that stderr, a terminal, is on; no line end follows."""
     click.echo(_CLEAR + line(text), nl=False, err=True)

@@ -242,9 +242,9 @@ def command(
             print_ranking(run, store, None if everything else TOP)
             end = stopped(run.outcome)
             if end is not None and end.sentence():
-                output.echo(end.sentence())
+                output.paragraph(end.sentence())
             if not recordings.varied(run.resolved_study) and (text := offers.note(opened.manifest)):
-                output.echo(text)
+                output.paragraph(text)
             output.echo(f"`ztune recommend {run.id}` says what to set, and why.")
         return 1 if failed else 0
 
