@@ -178,8 +178,8 @@ def _by_layout(known: Results, names: list[str]) -> dict[tuple[str, str], dict[t
 
 def table(known: Results, names: list[str], rate: int) -> Iterator[str]:
     """Give the lines of the table: by figure, and what became of the order of the layouts."""
-    at = f"1/{rate}" if rate else "the rate chosen"
-    yield f"| {at} | median | worst | interval covers |\n|---|---|---|---|"
+    head = f"1/{rate}" if rate else "the rate chosen"
+    yield f"| {head} | median | worst | interval covers |\n|---|---|---|---|"
     for figure in FIGURES:
         shares, covered, several = errors(known, names, rate, figure)
         if shares:
