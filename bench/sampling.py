@@ -3,11 +3,14 @@
     python bench/sampling.py                        records what is not there, replays, prints the table
     python bench/sampling.py postgres /t/db.trace   these alone, of which one is a recording of your own
     python bench/sampling.py --rate 8 --parts 2     with another rate and number of samples
+    python bench/sampling.py --layouts 3            on the first three layouts
     python bench/sampling.py --only-table           of what was replayed so far
 
-Each recording is replayed on the same layouts whole, everything loaded, and with samples of one region in
-RATE that have no region in common. The errors are those of single samples; an interval, as `ztune screen`
-gives it, is of all samples of a layout, and covers where the whole figure is within. Results are kept in
+Each recording is replayed on the same layouts whole, and with samples of one region in RATE that have no
+region in common; `--rate 0` takes the rate that `ztune screen` would, or 4 where that takes all. Up to 4 GiB
+of files are loaded whole for it, of more what is touched. The errors are those of single samples; an
+interval, as `ztune screen` gives it, is of all samples of a layout, and covers where the whole figure is
+within. What is adjusted is adjusted on postgres and rocksdb; the other two judge. Results are kept in
 `sampling.json` of ZTUNE_HOME by engine, recording, layout, rate and part: what is there is not done again, so
 this can be cut and goes on.
 """
@@ -31,15 +34,29 @@ from ztune.cli._recording import record_workload
 from ztune.databases import registry
 from ztune.places import engine as engines
 from ztune.places.engine import Engine
-from ztune.places.replay import Replay
+from ztune.places.replay import Replay, prepare
 from ztune.runs.from_trace import built_for
 from ztune.study.adjust import adjusted
-from ztune.study.layout import with_settings
+from ztune.study.layout import MIN_ARC, with_settings
 from ztune.trace.reader import Trace
-from ztune.trace.sampling import REGION, Rate
+from ztune.trace.sampling import REGION, Rate, default_rate, work
+from ztune.units import parse_size
 
 PROFILE, ARC, RATE, PARTS = "ssd-sata", "512M", 4, 3
 RECORDSIZES = ("8K", "16K", "128K")
+_WRITES_AT_ONCE = {"tunable.zfs_vdev_async_write_min_active": 10}
+LAYOUTS: dict[str, dict[str, Any]] = {
+    **{size: {"data.recordsize": size} for size in RECORDSIZES},
+    "32K": {"data.recordsize": "32K"},
+    "16K-zstd": {"data.recordsize": "16K", "data.compression": "zstd-3"},
+    "128K-zstd": {"data.recordsize": "128K", "data.compression": "zstd-3"},
+    "16K-off": {"data.recordsize": "16K", "data.compression": "off"},
+    "16K-throughput": {"data.recordsize": "16K", "wal.logbias": "throughput"},
+    "16K-at-once": {"data.recordsize": "16K", **_WRITES_AT_ONCE},
+    "1M": {"data.recordsize": "1M"},
+}
+WHOLE = 4 << 30
+"""Bytes of files up to which a replay that is compared with loads all of them."""
 
 
 @dataclass(frozen=True)
@@ -54,10 +71,13 @@ RECORDINGS = {
     "postgres": Recorded("postgres-oltp", {"size": "3G", "rate": "400", "seconds": "30"}),
     "rocksdb": Recorded("rocksdb", {"size": "3G", "rate": "1500", "seconds": "30"}),
     "mariadb": Recorded("mariadb-oltp", {"size": "2G", "rate": "100", "seconds": "30"}),
-    "wiredtiger": Recorded("mongo-restore", {}),
+    "wiredtiger": Recorded(
+        "mongo-restore", {"size": "2G", "engine": "wiredtiger", "block_compressor": "none"}
+    ),
 }
 FIGURES = {
     "reads": ("physical", "reads"),
+    "writes of data": ("by_cause", "data", "writes"),
     "bytes read": ("physical", "read_bytes"),
     "writes": ("physical", "writes"),
     "bytes written": ("physical", "write_bytes"),
@@ -71,7 +91,7 @@ METRICS = {
     "modelled time": "modelled_s",
 }  # fmt: skip
 """The figures of which a screening gives an interval."""
-FEW = {"reads": 100, "writes": 100, "ZIL writes": 100, "modelled time": 0.1}
+FEW = {"reads": 100, "writes of data": 100, "writes": 100, "ZIL writes": 100, "modelled time": 0.1}
 FEW_BYTES = 4 << 20  # less is no figure that a layout is chosen by
 Results = dict[str, dict[str, Any]]
 
@@ -86,21 +106,27 @@ def recording(name: str) -> Trace:
     return record_workload(registry.make(of.workload, of.parameters), "auto", path)
 
 
-def replay(name: str, rate: int, parts: int, arc: str, engine: Engine, known: Results) -> Iterator[str]:
+def chosen_rate(trace: Trace, arc: str) -> int:
+    """Return the rate that `ztune screen` takes of itself; RATE where that is all."""
+    inputs = prepare(trace)
+    found = default_rate(work(inputs.ops, inputs.files), parse_size(arc), MIN_ARC)
+    return found if found > 1 else RATE
+
+
+def replay(name: str, asked: argparse.Namespace, engine: Engine, known: Results) -> Iterator[str]:
     """Replay what is missing; give the key of each result as it comes."""
     trace = recording(name)
-    study = adjusted(built_for(trace), profile=PROFILE, arc=arc)
-    wanted = [(1, 0), *((rate, part) for part in range(parts))]
-    for of, part in wanted:
-        target: Replay | None = None
-        for size in RECORDSIZES:
+    study = adjusted(built_for(trace), profile=PROFILE, arc=asked.arc)
+    rate = asked.rate or chosen_rate(trace, asked.arc)
+    load = "all" if sum(f.size_start for f in trace.manifest.files) <= WHOLE else "touched"
+    # Layout by layout: what was cut has whole layouts to show.
+    for size in list(LAYOUTS)[: asked.layouts]:
+        for of, part in [(1, 0), *((rate, part) for part in range(asked.parts))]:
             key = f"{engine.version} {trace.sha[:12]} {name} {size} {of}.{part}"
             if key in known:
                 continue
-            target = target or Replay(
-                trace, engine, rate=Rate(of, part, REGION), load="all" if of == 1 else ""
-            )
-            layout = with_settings(study.layout, {"data.recordsize": size})
+            target = Replay(trace, engine, rate=Rate(of, part, REGION), load=load if of == 1 else "")
+            layout = with_settings(study.layout, LAYOUTS[size])
             result = result_of(target, target.spec(study, layout, 1), key)
             known[key] = figures(result)
             known[key]["cpu_s"] = result["load"]["cpu_s"] + result["measure"]["cpu_s"]
@@ -122,19 +148,21 @@ def figures(result: dict[str, Any]) -> dict[str, Any]:
 
 
 def errors(known: Results, names: list[str], rate: int, figure: str) -> tuple[list[float], int, int]:
-    """Return by which share each sample is off, how often the interval covers, and of how many times."""
+    """Return by which share each sample is off, how often the interval covers, and of how many times.
+
+    ``rate``: 0 for the least that a layout was replayed at.
+    """
     shares, covered, several = [], 0, 0
-    for layout, values in _by_layout(known, names).items():
-        all_ = values.get((1, 0))
-        found = [one[figure] for (of, _), one in sorted(values.items()) if of == rate]
+    for values in _by_layout(known, names).values():
+        all_, mine = values.get((1, 0)), rate or max(of for of, _ in values)
+        found = [one[figure] for (of, _), one in sorted(values.items()) if of == mine > 1]
         if all_ is None or not found or (all_[figure] or 0) < FEW.get(figure, FEW_BYTES):
             continue
-        assert layout
         shares += [abs(value / all_[figure] - 1) for value in found]
         if len(found) > 1:
             several += 1
-            known_alike = alike(METRICS.get(figure, ""), rate)
-            covered += abs(found[0] - all_[figure]) <= half_width(found, rate, known_alike)
+            known_alike = alike(METRICS.get(figure, ""), mine)
+            covered += abs(found[0] - all_[figure]) <= half_width(found, mine, known_alike)
     return shares, covered, several
 
 
@@ -150,7 +178,8 @@ def _by_layout(known: Results, names: list[str]) -> dict[tuple[str, str], dict[t
 
 def table(known: Results, names: list[str], rate: int) -> Iterator[str]:
     """Give the lines of the table: by figure, and what became of the order of the layouts."""
-    yield f"| 1/{rate} | median | worst | interval covers |\n|---|---|---|---|"
+    head = f"1/{rate}" if rate else "the rate chosen"
+    yield f"| {head} | median | worst | interval covers |\n|---|---|---|---|"
     for figure in FIGURES:
         shares, covered, several = errors(known, names, rate, figure)
         if shares:
@@ -161,16 +190,18 @@ def table(known: Results, names: list[str], rate: int) -> Iterator[str]:
     yield "| recording | rank correlation | chosen | of all | engine time | memory |"
     yield "|---|---|---|---|---|---|"
     for name in names:
-        layouts = {s: v for (n, s), v in _by_layout(known, [name]).items() if (1, 0) in v and (rate, 0) in v}
+        rates = {of for values in _by_layout(known, [name]).values() for of, _ in values}
+        at = rate or max(rates, default=0)
+        layouts = {s: v for (n, s), v in _by_layout(known, [name]).items() if (1, 0) in v and (at, 0) in v}
         if len(layouts) < 2:
             continue
         all_ = {size: v[1, 0]["modelled time"] for size, v in layouts.items()}
-        part = {size: v[rate, 0]["modelled time"] for size, v in layouts.items()}
+        part = {size: v[at, 0]["modelled time"] for size, v in layouts.items()}
         best, chosen = min(all_, key=lambda s: all_[s]), min(part, key=lambda s: part[s])
-        cpu = sum(v[rate, 0]["cpu_s"] for v in layouts.values()) / sum(
+        cpu = sum(v[at, 0]["cpu_s"] for v in layouts.values()) / sum(
             v[1, 0]["cpu_s"] for v in layouts.values()
         )
-        memory = max(v[rate, 0]["memory"] for v in layouts.values()) / max(
+        memory = max(v[at, 0]["memory"] for v in layouts.values()) / max(
             v[1, 0]["memory"] for v in layouts.values()
         )
         rank = spearman(list(all_.values()), list(part.values()))
@@ -186,6 +217,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("names", nargs="*", default=list(RECORDINGS))
     parser.add_argument("--rate", type=int, default=RATE)
+    parser.add_argument("--layouts", type=int, default=len(LAYOUTS))
     parser.add_argument("--parts", type=int, default=PARTS)
     parser.add_argument("--arc", default=ARC)
     parser.add_argument("--only-table", action="store_true")
@@ -194,7 +226,7 @@ def main() -> int:
     known: Results = json.loads(kept.read_text()) if kept.is_file() else {}
     engine = engines.check()
     for name in () if asked.only_table else asked.names:
-        for key in replay(name, asked.rate, asked.parts, asked.arc, engine, known):
+        for key in replay(name, asked, engine, known):
             kept.write_text(json.dumps(known, indent=1))
             print(key, known[key], file=sys.stderr, flush=True)
     mine = {key: value for key, value in known.items() if key.startswith(f"{engine.version} ")}

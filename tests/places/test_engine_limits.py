@@ -70,11 +70,11 @@ def test_engines_share_what_there_is(stand_in_engine: Path, trace: Trace, tmp_pa
     target = Replay(trace, engines.check(), jobs=2)
     target.memory = 3 * GIB
     spec = target.spec(study, study.layout, 1)
-    found = limits(target.work(spec), target.room, spec, tmp_path)
+    found = limits(target.work(spec), target.room, spec, tmp_path, "memory")
     assert found["memory_limit"] == 3 * GIB // 2
     target.memory = 300 << 20
     with pytest.raises(InputError, match="2 at once may take 300 MiB"):
-        limits(target.work(spec), target.room, spec, tmp_path)
+        limits(target.work(spec), target.room, spec, tmp_path, "memory")
 
 
 def test_a_limit_that_is_reached_names_the_way_out(

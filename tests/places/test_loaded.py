@@ -165,6 +165,21 @@ def test_the_oldest_go_when_there_is_no_room_and_readers_go_on(monkeypatch: pyte
 
 
 @pytest.mark.usefixtures("home")
+def test_room_for_the_next_is_made_before_it_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loaded, "ROOM", 3 << 12)
+    most = []
+
+    def load(path: Path) -> None:
+        path.write_bytes(b"image")
+        most.append(sum(loaded.kept().values()) + path.stat().st_blocks * 512)
+
+    for i in range(5):
+        with loaded.image(f"{i:02}" * 16, 10, load, NEVER):
+            pass
+    assert max(most) == 3 << 12 and sum(loaded.kept().values()) == 3 << 12
+
+
+@pytest.mark.usefixtures("home")
 def test_without_room_on_the_disk_it_is_made_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine_limits, "disk_bytes", lambda _: 5)
     load = Loads()

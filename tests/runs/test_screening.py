@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from synthetic_traces import make_trace
 from ztune.cli.main import ztune
 from ztune.errors import InputError, MissingError
 from ztune.places import engine as engines
+from ztune.places.engine_run import EngineRoom
 from ztune.places.replay import Replay
 from ztune.places.rerun import rerun
 from ztune.runs import screening
@@ -512,6 +514,14 @@ def test_memory_decides_the_backing(
     for backing, found in ((None, "file"), ("memory", "memory")):
         other = Replay(trace, engines.check(), backing=backing)
         assert other.room.backing_of(other.work(spec), spec) == found
+        # Of an image only what is written anew takes memory.
+        assert other.room.backing_of(other.work(spec), spec, mapped=True) == "memory"
+    assert (
+        Replay(trace, engines.check(), backing="file").room.backing_of(target.work(spec), spec, mapped=True)
+        == "file"
+    )
+    filled = replace(target.work(spec), filler=1 << 30)
+    assert EngineRoom(1, 300 << 20).backing_of(filled, spec, mapped=True) == "file"
 
 
 def test_spec_is_the_contract(stand_in_engine: Path, trace: Trace) -> None:

@@ -24,8 +24,9 @@ SHOWN = ("modelled_s", "read", "written", "allocated", "zil_bytes")
 NEXT_TO_NOTHING = 0.001
 """Of the largest figure of its unit: one that is smaller has no share worth saying."""
 ALIKE = {"modelled_s": 0.01, "read": 0.005, "written": 0.02, "allocated": 0.005, "zil_bytes": 0.02}
-"""Metric → by which share of it samples may be off together, for each halving of the rate: they write more
-than all do, and why is not proved. Chosen on bench/sampling.py's PostgreSQL at 8K (docs/accuracy.md)."""
+"""Metric → by which share of it samples may be off together, for each halving of the rate: how blocks are put
+together to writes depends on how long the runs of them are. Chosen on bench/sampling.py's PostgreSQL at 8K
+(docs/accuracy.md)."""
 
 
 @dataclass(frozen=True)

@@ -103,10 +103,17 @@ class EngineRoom:
         """Bytes of memory of one engine."""
         return self.memory // self.jobs
 
-    def backing_of(self, work: EngineWork, spec: Mapping[str, Any]) -> str:
-        """Return "memory", or "file" where the pools of all jobs at once would take too much memory."""
+    def backing_of(self, work: EngineWork, spec: Mapping[str, Any], *, mapped: bool = False) -> str:
+        """Return "memory", or "file" where the pools of all jobs at once would take too much memory.
+
+        ``mapped``: whether the pools begin as a file that is there. Of that only what is written anew takes
+        memory, while files of the engine's own would begin with a copy of all; it turns to these by itself
+        where memory ends.
+        """
         if self.backing is not None:
             return self.backing
+        if mapped and work.filler == 0:
+            return "memory"
         need = self.jobs * (memory_bytes(spec) + work.contents)
         return "memory" if need <= self.memory else "file"
 
@@ -155,13 +162,14 @@ class _Engine:
     def do(self, command: str, spec: Mapping[str, Any], arguments: Sequence[str], *files: int) -> str:
         """Return what the engine's ``command`` on ``spec`` prints; it may use the open ``files``."""
         work, folder = self.work, self.folder
-        backing = self.room.backing_of(work, spec)
+        mapped = bool(files) and engine_limits.disk_bytes(folder) // self.room.jobs >= _LEAST_FILES
+        backing = self.room.backing_of(work, spec, mapped=mapped)
         full = {
             **spec,
             "content": {r: str(p.resolve()) for r, p in work.content.items()},
             "backing": backing,
             **(work.threads if command == "replay" else {}),
-            **limits(work, self.room, spec, folder),
+            **limits(work, self.room, spec, folder, backing),
         }
         path = folder / f"{command}.json"
         path.write_text(json.dumps(full))
@@ -240,12 +248,13 @@ class _Engine:
         return f"the engine failed with exit code {code}{said}"
 
 
-def limits(work: EngineWork, room: EngineRoom, spec: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+def limits(
+    work: EngineWork, room: EngineRoom, spec: Mapping[str, Any], folder: Path, backing: str
+) -> dict[str, Any]:
     """Return what one engine may take of memory, and of the disk that it then turns to.
 
-    Raises InputError where that is too little.
+    ``backing``: "memory" or "file", where its pools begin. Raises InputError where there is too little.
     """
-    backing = room.backing_of(work, spec)
     if memory_bytes(spec) > room.each:
         raise InputError(
             f"an engine with an ARC of {spec['arc_max'] >> 20} MiB takes about "

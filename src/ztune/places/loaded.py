@@ -129,6 +129,8 @@ def image(key: str, need: int, load: Callable[[Path], None], stop: threading.Eve
 
 
 def _make(path: Path, need: int, load: Callable[[Path], None]) -> int:
+    # Loads of a run are alike: room for one more as large as the largest is made before it is there.
+    drop(_most() - max(kept().values(), default=0))
     if need > engine_limits.disk_bytes(path.parent):
         drop()
     if need > engine_limits.disk_bytes(path.parent):
@@ -142,9 +144,14 @@ def _make(path: Path, need: int, load: Callable[[Path], None]) -> int:
     with shared_files.replacing(path) as partial:
         load(partial)
         fd = os.open(partial, os.O_RDONLY | os.O_CLOEXEC)
-    free = shutil.disk_usage(path.parent).free + sum(kept().values())
-    drop(min(ROOM, free // 4))
+    drop(_most())
     return fd
+
+
+def _most() -> int:
+    """Return the bytes of images that are kept at most."""
+    free = shutil.disk_usage(folder()).free + sum(kept().values())
+    return min(ROOM, free // 4)
 
 
 def _open(path: Path) -> int | None:
