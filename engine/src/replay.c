@@ -909,6 +909,7 @@ static rfile_t *known_file(int32_t id)
 static void commit_file(const rfile_t *f)
 {
 	int64_t start = trace_now();
+	waits_t *role;
 
 	if (f != NULL)
 		fl_commit_file(f->f);
@@ -916,6 +917,11 @@ static void commit_file(const rfile_t *f)
 		for (size_t i = 0; i < R.spec->ndatasets; i++)
 			fl_commit_volume(R.vols[i]);
 	note(&R.r->sync_lat, f != NULL ? &R.r->dataset_waits[f->dataset].sync : NULL, trace_now() - start, 1.0);
+	if (f == NULL)
+		return;
+	role = &R.r->role_syncs[f->content - R.content];
+	role->calls++;
+	role->sum_ms += (double)(trace_now() - start) / 1e6;
 }
 
 static int run_op(const op_t *o)
@@ -1518,8 +1524,9 @@ static int prepare(void)
 	R.buf = malloc(largest);
 	R.r->dataset_space = calloc(R.spec->ndatasets + 1, sizeof(space_t));
 	R.r->dataset_waits = calloc(R.spec->ndatasets + 1, sizeof(dataset_waits_t));
+	R.r->role_syncs = calloc(R.spec->ncontent + 1, sizeof(waits_t));
 	if (R.files == NULL || R.vols == NULL || R.content == NULL || R.threads == NULL || R.sink == NULL ||
-	    R.buf == NULL || R.r->dataset_space == NULL || R.r->dataset_waits == NULL)
+	    R.buf == NULL || R.r->dataset_space == NULL || R.r->dataset_waits == NULL || R.r->role_syncs == NULL)
 		abort();
 	for (size_t i = 0; i < R.spec->ncontent; i++)
 		if (content_open(R.spec->content[i].path, &R.content[i], R.err) != 0)
