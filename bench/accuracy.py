@@ -104,7 +104,7 @@ def _read(*path: str) -> Callable[[LayoutResult], float | None]:
 
 
 def _log_sync(candidate: LayoutResult) -> float | None:
-    """Return the mean ms of the syncs of files with the role of a log; a job's own cost of a call is not in."""
+    """Return the mean ms of syncs of a log; what a call costs the job beside them is not in it."""
     found = [
         number_at(role, "sync_latency_ms", "mean")
         for result in candidate.results.values()

@@ -40,7 +40,14 @@ STATS: dict[str, Any] = {
                 "allocated": 800,
                 "ratio": 1.25,
             },
-            **{"commits": 5, "commit_s": 0.02, "itx_indirect": 1, "itx_copied": 2, "itx_needcopy": 3, "itx_bytes": 9},
+            **{
+                "commits": 5,
+                "commit_s": 0.02,
+                "itx_indirect": 1,
+                "itx_copied": 2,
+                "itx_needcopy": 3,
+                "itx_bytes": 9,
+            },
         }
     ],
     "slog_writes": 4,
@@ -121,7 +128,15 @@ def test_the_measure_is_the_difference_of_two_answers(tmp_path: Path) -> None:
     assert found["by_cause"]["metadata"]["writes"] == 20
     assert found["arc"]["hits"] == 200 and found["arc"]["size_end"] == 5_000_000
     assert found["zil"] == {
-        **{"commits": 10, "commit_s": 0.04, "itx": 12, "itx_indirect": 2, "itx_copied": 4, "itx_needcopy": 6, "writes": 20},
+        **{
+            "commits": 10,
+            "commit_s": 0.04,
+            "itx": 12,
+            "itx_indirect": 2,
+            "itx_copied": 4,
+            "itx_needcopy": 6,
+            "writes": 20,
+        },
         **{"bytes": 163840, "slog_writes": 8, "slog_bytes": 32768, "source": "mount"},
     }
     assert found["txgs"] == 16 and found["logical"]["source"] == "processes"
@@ -153,11 +168,9 @@ def test_a_machine_too_busy_for_its_disks_is_told(tmp_path: Path, late_s: float,
         second["disks"][0][key] *= 2
     scene = Scene(tmp_path, [first, second])
     measure.begin(scene.context).end()
-    assert scene.said == (
-        ["this machine was too busy for the modelled disks: answers of data-0/0 came 3.33 ms late on average, "
-         "and latencies are too long by that for each I/O waited for; counts are right"]
-        if said else []
-    )  # fmt: skip
+    assert [text.split(", and")[0] for text in scene.said] == said * [
+        "this machine was too busy for the modelled disks: answers of data-0/0 came 3.33 ms late on average"
+    ]
 
 
 def test_the_probes_ask_the_mount_and_not_the_kernel(tmp_path: Path) -> None:
