@@ -416,8 +416,8 @@ def test_closed_the_wait_for_another_s_commit_is_as_long_as_that_commit(tmp_path
 
 
 def test_closed_who_cleans_up_comes_no_further_than_the_clients(tmp_path: Path, noise: Path) -> None:
-    """Two clients commit by turns for 0.2 s, here for more than a second. A third thread has its syncs at the end
-    of that; here too, and not after 0.2 s. Who only reads is not held back.
+    """Two clients commit by turns for 0.2 s, here for more than a second. A third thread has its syncs at the
+    end of that; here too, and not after 0.2 s. Who only reads is not held back.
     """
     rounds, cleaned, ended = 100, 40, {}
     for cleans in (False, True):
