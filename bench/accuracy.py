@@ -22,7 +22,9 @@ emulation only operations and bytes are held to the goal. Exit code 1 if a goal 
 
 --large loads each kind of pool once, into DIR, which should be on a file system that can copy by reference
 (XFS, Btrfs) and have room for a database for each recordsize and compression of --layout; with --piece TIME
-it ends after a piece of the trials, so that others can have the machine, and goes on when it is run again.
+it ends after a piece of the trials, so that others can have the machine, and goes on when it is run again;
+with --prepare it ends before them. Trials measure time: run them as real-time processes (`chrt -r 1`) where
+the machine has other work, and heed what they say of answers that came late.
 """
 
 from __future__ import annotations
@@ -101,6 +103,18 @@ def _read(*path: str) -> Callable[[LayoutResult], float | None]:
     return read
 
 
+def _log_sync(candidate: LayoutResult) -> float | None:
+    """Return the mean ms of syncs of a log; what a call costs the job beside them is not in it."""
+    found = [
+        number_at(role, "sync_latency_ms", "mean")
+        for result in candidate.results.values()
+        for role in result["measure"]["model"].get("by_role", ())
+        if role["name"] == "wal"
+    ]
+    known = [value for value in found if value is not None]
+    return statistics.median(known) if known else None
+
+
 # By the measure of a trial: analysis/metrics.py. ``busy`` is the seconds for which the busiest disk worked.
 COMPARED: dict[str, Compared] = {
     "ios": Compared("operations", _sum("write_ops", "read_ops"), goal=True),
@@ -114,8 +128,9 @@ COMPARED: dict[str, Compared] = {
     "space": Compared("space", _sum("allocated"), total=True),
     "busy": Compared("busy", _sum("busy_s")),
     "p50": Compared("latency, median", lambda _: None, total=True),
-    # The database's own mean of its log's syncs; a replay's, of all syncs.
-    "log_sync": Compared("log's sync", _read("model", "sync_latency_ms", "mean"), total=True),
+    # What zil_commit() takes, of all who call it, and what the database itself counts for its log's syncs.
+    "commit": Compared("commit", _read("model", "sync_latency_ms", "mean"), total=True),
+    "log_sync": Compared("log's sync", _log_sync, total=True),
 }
 
 
@@ -401,6 +416,8 @@ def measure_large(pair: str, given: argparse.Namespace) -> list[str]:
             ztune("tune", workload, *words, "--out", f"{name}/o", *params)
             mine["screening"] = json.loads(Path(f"{name}/o/run.json").read_text(encoding="utf-8"))["run"]
             keep()
+    if given.prepare:
+        return []
     group = given.only or "all"
     if group in mine["runs"]:
         ztune("run", "--resume", mine["runs"][group])
@@ -419,7 +436,7 @@ def measure_large(pair: str, given: argparse.Namespace) -> list[str]:
 def brief(found: dict[str, Any]) -> str:
     """Return one row: layouts, and of each measure the median error, the worst two ways, and the rank."""
     cells = []
-    for key in ("writes", "written", "reads", "busy", "log_sync"):
+    for key in ("writes", "written", "reads", "busy", "commit", "log_sync"):
         lines = [x for x in found["layouts"] if x["measure"] == key and REPLAY in x["errors"]]
         errors = [x["errors"][REPLAY] for x in lines if x["errors"][REPLAY] is not None]
         row = next((r for r in found["summary"] if (r["place"], r["measure"]) == (REPLAY, key)), None)
@@ -454,6 +471,7 @@ def main() -> int:
     parser.add_argument("--saved", type=Path, help="with --large: where loaded pools are kept")
     parser.add_argument("--state", type=Path, help="with --large: what is done")
     parser.add_argument("--only", metavar="TEXT", help="with --large: layouts that have it in their name")
+    parser.add_argument("--prepare", action="store_true", help="with --large: record and screen, try nothing")
     parser.add_argument("--piece", metavar="TIME", default="9m", help="with --large: begin no trial after it")
     parser.add_argument("--brief", action="store_true")
     parser.add_argument("--json", action="store_true")
@@ -464,6 +482,8 @@ def main() -> int:
             parser.error("--large takes WORKLOAD:PROFILE, --saved and --state")
         do = measure_large if given.large else measure
         runs = given.run or [run for p in given.pairs or PAIRS for run in do(p, given)]
+        if given.prepare:
+            return 0
         groups = [runs] if given.against else by_source(runs)
         found = [judge(group, given.against) for group in groups]
     except ZtuneError as error:

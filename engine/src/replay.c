@@ -69,6 +69,9 @@ typedef struct {
 	int64_t done;          /* when the last of those that had to be done before its next call was */
 	int64_t recorded_done; /* … when recorded */
 	uint64_t asked;        /* which of the commits in R.log its own is that is under way, 0: none */
+	bool commits;          /* closed: it is one of those whose commits are the job's */
+	bool background;       /* closed: it writes what they have made dirty */
+	int64_t at;            /* trace time of the call that it has come to */
 	pending_t *pending;
 	size_t npending, pending_room;
 	vqueue_t waiting;
@@ -109,6 +112,13 @@ static struct {
 		int64_t end;
 		vqueue_t waiting;
 	} log;
+	/* Closed: how far those have come whose commits are the job's, and who waits for that. */
+	struct {
+		uint64_t threads;
+		int64_t sum;   /* of their trace times */
+		int64_t least; /* that somebody waits for */
+		vqueue_t waiting;
+	} job;
 	/* per pool */
 	uint64_t group[16]; /* bytes loaded in the open transaction group */
 	uint64_t txg_start[16];
@@ -909,6 +919,7 @@ static rfile_t *known_file(int32_t id)
 static void commit_file(const rfile_t *f)
 {
 	int64_t start = trace_now();
+	waits_t *role;
 
 	if (f != NULL)
 		fl_commit_file(f->f);
@@ -916,6 +927,11 @@ static void commit_file(const rfile_t *f)
 		for (size_t i = 0; i < R.spec->ndatasets; i++)
 			fl_commit_volume(R.vols[i]);
 	note(&R.r->sync_lat, f != NULL ? &R.r->dataset_waits[f->dataset].sync : NULL, trace_now() - start, 1.0);
+	if (f == NULL)
+		return;
+	role = &R.r->role_syncs[f->content - R.content];
+	role->calls++;
+	role->sum_ms += (double)(trace_now() - start) / 1e6;
 }
 
 static int run_op(const op_t *o)
@@ -1384,6 +1400,63 @@ static void follow(thread_t *t, uint32_t i)
 	R.order.after[i] = ORDER_NONE;
 }
 
+/*
+ * Closed: a checkpointer or a page cleaner has as much to do as the clients give it, and on a layout on which they do a
+ * tenth of what they did when recorded it has a tenth to do.  So its calls begin when the clients have come, on average, to
+ * where they were then.  Who only reads is a client too.
+ */
+#define COMMITS_SHARE 10 /* of the most: who has fewer commits is none of the clients */
+
+static void find_background(uint64_t first)
+{
+	uint64_t *syncs = calloc(2 * (size_t)R.ops->nthreads + 2, sizeof(*syncs)), *writes = syncs + R.ops->nthreads;
+	uint64_t most = 0;
+
+	if (syncs == NULL)
+		abort();
+	for (uint64_t i = first; i < R.ops->nops; i++) {
+		const op_t *o = &R.ops->op[i];
+
+		writes[o->thread] += o->op == OP_WRITE;
+		if (order_syncs(o) && o->file >= 0 && (size_t)o->file < R.nfiles && R.order.file[o->file].shared)
+			most = MAX(most, ++syncs[o->thread]);
+	}
+	for (uint32_t i = 0; i < R.ops->nthreads && most >= COMMITS_LEAST; i++) {
+		thread_t *t = &R.threads[i];
+
+		if (t->next == ORDER_NONE)
+			continue;
+		t->commits = syncs[i] * COMMITS_SHARE >= most;
+		t->background = !t->commits && writes[i] > 0;
+		t->at = R.ops->op[t->next].t;
+		R.job.threads += t->commits;
+		R.job.sum += t->commits ? t->at : 0;
+	}
+	R.job.least = INT64_MAX;
+	free(syncs);
+}
+
+static void has_come(thread_t *t, int64_t at, bool ends)
+{
+	if (!t->commits)
+		return;
+	R.job.threads -= ends;
+	R.job.sum += (ends ? 0 : at) - t->at;
+	t->at = at;
+	if (R.job.threads == 0 || R.job.sum / (int64_t)R.job.threads >= R.job.least) {
+		R.job.least = INT64_MAX;
+		vtime_wake(&R.job.waiting, true);
+	}
+}
+
+static void wait_for_job(int64_t at)
+{
+	while (R.job.threads > 0 && R.job.sum / (int64_t)R.job.threads < at) {
+		R.job.least = MIN(R.job.least, at);
+		(void)vtime_wait(&R.job.waiting, VTIME_NEVER);
+	}
+}
+
 static void thread_main(void *arg)
 {
 	thread_t *t = arg;
@@ -1391,13 +1464,17 @@ static void thread_main(void *arg)
 	for (uint32_t i = t->next; i != ORDER_NONE; i = R.order.next_of_thread[i]) {
 		const op_t *o = &R.ops->op[i];
 
+		has_come(t, o->t, false);
 		while (!take_in(t, o->t))
 			(void)vtime_wait(&t->waiting, VTIME_NEVER);
 		if (R.order.after[i] != ORDER_NONE && followed(i))
 			follow(t, i);
 		else if (R.order.after[i] != ORDER_NONE)
 			wait_for_sync(R.order.after[i]);
-		think(due(t, i), i);
+		if (t->background)
+			wait_for_job(o->t);
+		else
+			think(due(t, i), i);
 		t->began = trace_now();
 		t->recorded_began = o->t;
 		if (o->via != VIA_SYSCALL) {
@@ -1412,6 +1489,7 @@ static void thread_main(void *arg)
 	while (!take_in(t, INT64_MAX))
 		(void)vtime_wait(&t->waiting, VTIME_NEVER);
 	free(t->pending);
+	has_come(t, t->at, true);
 	R.threads_left--;
 	vtime_wake(&R.waiting, true);
 }
@@ -1439,6 +1517,8 @@ static int run_threads(uint64_t first)
 		t->next = (uint32_t)(i - 1);
 	}
 	find_pace(first);
+	if (R.spec->closed)
+		find_background(first);
 	R.log.file = -1;
 	if (R.spec->closed && R.order.nbefore > 0)
 		R.log.share =
@@ -1518,8 +1598,9 @@ static int prepare(void)
 	R.buf = malloc(largest);
 	R.r->dataset_space = calloc(R.spec->ndatasets + 1, sizeof(space_t));
 	R.r->dataset_waits = calloc(R.spec->ndatasets + 1, sizeof(dataset_waits_t));
+	R.r->role_syncs = calloc(R.spec->ncontent + 1, sizeof(waits_t));
 	if (R.files == NULL || R.vols == NULL || R.content == NULL || R.threads == NULL || R.sink == NULL ||
-	    R.buf == NULL || R.r->dataset_space == NULL || R.r->dataset_waits == NULL)
+	    R.buf == NULL || R.r->dataset_space == NULL || R.r->dataset_waits == NULL || R.r->role_syncs == NULL)
 		abort();
 	for (size_t i = 0; i < R.spec->ncontent; i++)
 		if (content_open(R.spec->content[i].path, &R.content[i], R.err) != 0)

@@ -92,6 +92,21 @@ static json_t *dataset_latencies(const spec_t *spec, const result_t *r)
 	return list;
 }
 
+/* A log's syncs are what commits wait for; a checkpoint's are beside them in the sum. */
+static json_t *role_latencies(const spec_t *spec, const result_t *r)
+{
+	json_t *list = json_array();
+
+	for (size_t i = 0; i < spec->ncontent; i++) {
+		json_t *o = json_object();
+
+		put_text(o, "name", spec->content[i].name);
+		(void)json_object_set_new(o, "sync_latency_ms", waits(&r->role_syncs[i]));
+		(void)json_array_append_new(list, o);
+	}
+	return list;
+}
+
 static json_t *vdevs(const spec_t *spec, io_sum_t *sum, uint64_t *flushes, double *busy_max, char *busy_name,
     size_t len)
 {
@@ -291,6 +306,7 @@ static json_t *measure(const spec_t *spec, result_t *r)
 	(void)json_object_set_new(o, "read_latency_ms", latency(&r->read_lat));
 	(void)json_object_set_new(o, "write_latency_ms", latency(&r->write_lat));
 	(void)json_object_set_new(o, "by_dataset", dataset_latencies(spec, r));
+	(void)json_object_set_new(o, "by_role", role_latencies(spec, r));
 	(void)json_object_set_new(m, "model", o);
 	return m;
 }

@@ -19,6 +19,7 @@
 typedef struct {
 	fl_itx_t itx;
 	uint64_t commits;
+	double commit_s;
 } volume_count_t;
 
 static struct {
@@ -41,6 +42,7 @@ void control_reset(void)
 	for (size_t i = 0; i < C.spec->ndatasets; i++) {
 		fl_volume_itx(C.vols[i], &C.volume[i].itx);
 		C.volume[i].commits = fl_volume_commits(C.vols[i]);
+		C.volume[i].commit_s = fl_volume_commit_s(C.vols[i]);
 	}
 	for (size_t p = 0; p < C.spec->npools; p++)
 		C.txg[p] = pool_last_txg((int)p);
@@ -85,6 +87,7 @@ static void dataset_json(size_t i, json_t *o)
 	put(o, "allocated", space.allocated);
 	put_real(o, "ratio", space.ratio);
 	put(o, "commits", fl_volume_commits(C.vols[i]) - before->commits);
+	put_real(o, "commit_s", fl_volume_commit_s(C.vols[i]) - before->commit_s);
 	put(o, "itx_indirect", itx.indirect - before->itx.indirect);
 	put(o, "itx_copied", itx.copied - before->itx.copied);
 	put(o, "itx_needcopy", itx.needcopy - before->itx.needcopy);

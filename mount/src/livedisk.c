@@ -22,6 +22,7 @@ typedef struct {
 	pthread_mutex_t lock;
 	pthread_cond_t wake;
 	request_t *inbox, **inbox_end; /* came in since the disk looked */
+	int64_t late_ns;               /* after their modelled ends, of all answers */
 } live_t;
 
 static pthread_mutex_t count_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -132,6 +133,7 @@ static void *disk_main(void *arg)
 	disk_t *d = arg;
 	live_t *l = live_of(d);
 	request_t *r, *done, **end;
+	int64_t now;
 
 	(void)prctl(PR_SET_TIMERSLACK, 1UL);
 	(void)pthread_mutex_lock(&l->lock);
@@ -147,7 +149,9 @@ static void *disk_main(void *arg)
 		device_advance(&l->device, now_ns());
 		done = NULL;
 		end = &done;
+		now = now_ns();
 		while ((r = device_done(&l->device)) != NULL) {
+			l->late_ns += now - r->time;
 			*end = r;
 			end = &r->next;
 		}
@@ -259,6 +263,7 @@ void livedisk_reset(void)
 			continue;
 		(void)pthread_mutex_lock(&l->lock);
 		memset(&l->device.count, 0, sizeof(l->device.count));
+		l->late_ns = 0;
 		(void)pthread_mutex_unlock(&l->lock);
 	}
 }
@@ -273,15 +278,17 @@ void livedisk_stats(const spec_t *spec, json_t *stats)
 	(void)pthread_mutex_lock(&count_lock);
 	for (size_t i = 0; i < n; i++) {
 		live_t *l = live_of(&d[i]);
-		double busy = 0.0;
+		double busy = 0.0, late = 0.0;
 
 		if (!l->instant) {
 			(void)pthread_mutex_lock(&l->lock);
 			busy = l->device.count.working_ns / 1e9;
+			late = (double)l->late_ns / 1e9;
 			(void)pthread_mutex_unlock(&l->lock);
 		}
 		o = disk_counts(spec, &d[i]);
 		put_real(o, "busy_s", busy);
+		put_real(o, "late_s", late);
 		(void)json_array_append_new(list, o);
 	}
 	(void)json_object_set_new(stats, "disks", list);

@@ -44,8 +44,12 @@ def test_measures_are_per_operation_of_the_job() -> None:
     assert found["log_write"] == pytest.approx(0.02) and found["log_sync"] == pytest.approx(2.0)
     assert found["log_writes"] == 1.5 and found["log_syncs"] == 0.5
     # This job does not say what was asked of it; only a mount has a program whose processor time is known
-    # apart; and this database does not count waits for its log.
-    assert [key for key, value in found.items() if value is None] == ["offered", "mount_cpu", "log_waits"]
+    # apart, and which times commits; and this database does not count waits for its log.
+    missing = [key for key, value in found.items() if value is None]
+    assert missing == ["offered", "mount_cpu", "commit", "log_waits"]
+    mount = result()
+    mount["measure"]["zil"] |= {"commits": 8, "commit_s": 0.02}
+    assert MEASURED["commit"].read(mount) == pytest.approx(2.5)
     slow = {**result(), "environment": {"dilation": 10}}
     assert MEASURED["busy"].read(slow) == pytest.approx(0.0003)
 

@@ -184,7 +184,12 @@ def check_sums(out: dict[str, Any]) -> None:
         assert total == sum(c[key] for c in m["by_cause"].values()), key
     assert m["physical"]["flushes"] == sum(v["flushes"] for v in m["by_vdev"])
     assert m["model"]["modelled_s"] >= m["model"]["busy_s_max"] >= 0
-    # A sync of everything is no dataset's.
+    # A sync of everything is no role's, and no dataset's.
+    syncs = [role["sync_latency_ms"] for role in m["model"]["by_role"]]
+    of_files = [d["sync_latency_ms"] for d in m["model"]["by_dataset"]]
+    assert sum(s["count"] for s in syncs) == sum(s["count"] for s in of_files)
+    waits = [sum(s["count"] * s["mean"] for s in one) for one in (syncs, of_files)]
+    assert math.isclose(*waits, rel_tol=1e-6, abs_tol=1e-9)
     for kind in ("sync_latency_ms", "read_latency_ms", "write_latency_ms"):
         both, each = m["model"][kind], [d[kind] for d in m["model"]["by_dataset"]]
         count = sum(one["count"] for one in each)

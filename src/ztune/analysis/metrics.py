@@ -107,8 +107,11 @@ def _cpu_all(result: Raw) -> float | None:
 
 def _log_ms(kind: str) -> Reader:
     """Return a reader of the mean ms that the database took for one ``write`` or ``sync`` of its log."""
-    mean = _share(_plain("job", "log", f"{kind}_s"), _plain("job", "log", f"{kind}s"))
-    return lambda result: None if (seconds := mean(result)) is None else seconds * 1e3
+    return _ms(_share(_plain("job", "log", f"{kind}_s"), _plain("job", "log", f"{kind}s")))
+
+
+def _ms(read: Reader) -> Reader:
+    return lambda result: None if (seconds := read(result)) is None else seconds * 1e3
 
 
 def _asked(key: str, label: str) -> Metric:
@@ -199,6 +202,9 @@ MEASURED = _by_key((
            per_operation("measure", "cpu", "context_switches")),
     Metric("log_write", "log write latency", "ms", _log_ms("write"), clock=True),
     Metric("log_sync", "log sync latency", "ms", _log_ms("sync"), clock=True),
+    Metric("commit", "OpenZFS's commit latency", "ms",
+           _ms(_share(_plain("measure", "zil", "commit_s"), _plain("measure", "zil", "commits"))),
+           clock=True),
     Metric("log_writes", "log writes per op", "ratio", per_operation("job", "log", "writes")),
     Metric("log_syncs", "log syncs per op", "ratio", per_operation("job", "log", "syncs")),
     Metric("log_waits", "waits for the log buffer per op", "ratio", per_operation("job", "log", "waits")),

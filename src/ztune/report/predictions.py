@@ -11,8 +11,8 @@ _KEPT = 0.99  # share of the recorded pace that counts as all of it: a recording
 _CALLS = ("sync_p50", "sync_p99", "read_p99")
 _HEADS = ("commit p50", "p99", "read p99")
 ACCURACY = (
-    "Held against PostgreSQL, MariaDB and SQLite on mounts, 12 of 18 such ratios were within 15 %; on an SSD "
-    "PostgreSQL's were within 5 % and all within 35 %, on an HDD they were up to 72 % off."
+    "Held against PostgreSQL, MariaDB and SQLite on mounts, 14 of 18 such ratios were within 15 %; "
+    "PostgreSQL's were within 12 %, all on an SSD within 35 %, and on an HDD SQLite's were up to 72 % off."
 )
 """How far such a ratio can be trusted: docs/accuracy.md, "Predicted throughput"."""
 
@@ -41,11 +41,13 @@ def predicted_load(r: Recommendation, most: int | None = None) -> PredictedLoad 
     base = next((row.values.get("speed") for row in known if row.baseline), None)
     meaning = (
         "Predicted, not measured. The database's own background work and its processor time stay as "
-        "recorded, and so does how many commits share one sync where the job has a rate."
+        "recorded, and so does how many commits share one sync."
     )
     if base:
-        meaning += (
-            f" Throughput is a multiple of the base's, with clients that go as fast as they can. {ACCURACY}"
+        meaning = (
+            "Predicted, not measured. The database's processor time stays as recorded; its background work "
+            "keeps step with the clients. Throughput is a multiple of the base's, with clients that go as "
+            f"fast as they can. {ACCURACY}"
         )
         return PredictedLoad(
             ("throughput", *_HEADS),

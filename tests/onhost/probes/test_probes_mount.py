@@ -22,11 +22,11 @@ STATS: dict[str, Any] = {
     "disks": [
         {
             **{"pool": "tank", "name": "data-0/0", "class": "data", "profile": "hdd-7200"},
-            **{**_IO, "flushes": 2, "busy_s": 0.25},
+            **{**_IO, "flushes": 2, "busy_s": 0.25, "late_s": 0.001},
         },
         {
             **{"pool": "tank", "name": "log-0/0", "class": "log", "profile": "nvme"},
-            **{**_IO, "flushes": 7, "busy_s": 0.0},
+            **{**_IO, "flushes": 7, "busy_s": 0.0, "late_s": 0.0},
         },
     ],
     "causes": {cause: dict(_IO) for cause in ("data", "metadata", "zil", "other")},
@@ -40,7 +40,14 @@ STATS: dict[str, Any] = {
                 "allocated": 800,
                 "ratio": 1.25,
             },
-            **{"commits": 5, "itx_indirect": 1, "itx_copied": 2, "itx_needcopy": 3, "itx_bytes": 9},
+            **{
+                "commits": 5,
+                "commit_s": 0.02,
+                "itx_indirect": 1,
+                "itx_copied": 2,
+                "itx_needcopy": 3,
+                "itx_bytes": 9,
+            },
         }
     ],
     "slog_writes": 4,
@@ -117,10 +124,19 @@ def test_the_measure_is_the_difference_of_two_answers(tmp_path: Path) -> None:
         *("/s/disk-0", "data", 500.0, "mount"),
     )
     assert (second["path"], second["busy_ms"], second["profile"]) == ("/s/disk-1", 0.0, "nvme")
+    assert (first["late_ms"], second["late_ms"]) == (2.0, 0.0)
     assert found["by_cause"]["metadata"]["writes"] == 20
     assert found["arc"]["hits"] == 200 and found["arc"]["size_end"] == 5_000_000
     assert found["zil"] == {
-        **{"commits": 10, "itx": 12, "itx_indirect": 2, "itx_copied": 4, "itx_needcopy": 6, "writes": 20},
+        **{
+            "commits": 10,
+            "commit_s": 0.04,
+            "itx": 12,
+            "itx_indirect": 2,
+            "itx_copied": 4,
+            "itx_needcopy": 6,
+            "writes": 20,
+        },
         **{"bytes": 163840, "slog_writes": 8, "slog_bytes": 32768, "source": "mount"},
     }
     assert found["txgs"] == 16 and found["logical"]["source"] == "processes"
@@ -141,6 +157,20 @@ def test_instant_disks_keep_no_time(tmp_path: Path) -> None:
     scene = Scene(tmp_path, [STATS, later(3, busy=False)])
     found = measure.begin(scene.context).end()
     assert [row["busy_ms"] for row in found["by_vdev"]] == [None, None]
+
+
+@pytest.mark.parametrize("late_s, said", [(0.0037, False), (0.0076, False), (0.05, True)])
+def test_a_machine_too_busy_for_its_disks_is_told(tmp_path: Path, late_s: float, said: bool) -> None:
+    first = deepcopy(STATS)
+    first["disks"][0]["late_s"] = late_s  # for 15 I/Os, and 250 ms of work
+    second = deepcopy(first)
+    for key in ("reads", "writes", "flushes", "busy_s", "late_s"):
+        second["disks"][0][key] *= 2
+    scene = Scene(tmp_path, [first, second])
+    measure.begin(scene.context).end()
+    assert [text.split(", and")[0] for text in scene.said] == said * [
+        "this machine was too busy for the modelled disks: answers of data-0/0 came 3.33 ms late on average"
+    ]
 
 
 def test_the_probes_ask_the_mount_and_not_the_kernel(tmp_path: Path) -> None:

@@ -92,10 +92,34 @@ def rows(context: Context, stats: Mapping[str, Any]) -> list[dict[str, Any]]:
             **{key: disk[key] for key in _COUNTS},
             "flushes": disk["flushes"],
             "busy_ms": round(1e3 * disk["busy_s"], 3) if timed else None,
+            # By how much all answers together came after their modelled times: what this host was too slow.
+            "late_ms": round(1e3 * disk["late_s"], 3) if timed else None,
             "source": "mount",
         }
         for disk in stats["disks"]
     ]
+
+
+LATE_MS, LATE_SHARE = 0.25, 0.1
+"""An idle machine answers 0.03 to 0.08 ms after a modelled disk's time. From the first on, and this share of
+what the disk works, a trial's latencies say more of the machine than of the layout: our choice.
+"""
+
+
+def late(by_vdev: list[dict[str, Any]]) -> str | None:
+    """Return a sentence about the disk whose answers came latest, by more than a trial's times bear."""
+    found = []
+    for row in by_vdev:
+        ios = row["reads"] + row["writes"] + row["flushes"]
+        if row["late_ms"] and ios and row["late_ms"] > max(LATE_MS * ios, LATE_SHARE * row["busy_ms"]):
+            found.append((row["late_ms"] / ios, row["name"]))
+    if not found:
+        return None
+    worst, name = max(found)
+    return (
+        f"this machine was too busy for the modelled disks: answers of {name} came {worst:.2f} ms late on "
+        "average, and latencies are too long by that for each I/O waited for; counts are right"
+    )
 
 
 def _arc(stats: Mapping[str, Any]) -> dict[str, int]:
@@ -121,6 +145,7 @@ def _zil(stats: Mapping[str, Any]) -> dict[str, Any]:
     kinds = {key: add(key) for key in ("itx_indirect", "itx_copied", "itx_needcopy")}
     return {
         "commits": add("commits"),
+        "commit_s": sum(float(dataset["commit_s"]) for dataset in stats["datasets"]),
         "itx": sum(kinds.values()),
         **kinds,
         "writes": stats["causes"]["zil"]["writes"],
@@ -177,6 +202,8 @@ class MountWindow:
         before, after = self.before, self.after
         stats = change(before.stats, after.stats)
         by_vdev = rows(self.context, stats)
+        if (said := late(by_vdev)) is not None:
+            self.context.warn(said)
         times = after.job.times_since(before.job)
         if times is None:
             self.context.warn("some of the job's processes ended unseen: its CPU time is not known")
