@@ -108,6 +108,11 @@ class Trial:
         return self.target.partition(", ")[2]
 
     @property
+    def host(self) -> str:
+        """Where it ran or is to run: the run's place, or the one of its hosts."""
+        return self.target.partition(", ")[0]
+
+    @property
     def arm(self) -> str:
         """What it repeats: the layout's hash, apart for the twin of an A/A study."""
         return self.layout_hash if not self.twin else f"{self.layout_hash}+{self.twin}"

@@ -7,6 +7,7 @@ Where it can't, or is wrong, the watch holds: it ends the work before the file s
 from __future__ import annotations
 
 import contextlib
+import errno
 import shutil
 import threading
 from collections.abc import Callable, Iterable, Mapping
@@ -28,6 +29,13 @@ _LOOK_S = 0.25
 
 class NoRoomError(ZtuneError):
     """A file system has too little room left."""
+
+
+def is_of_host(error: BaseException) -> bool:
+    """Whether ``error`` says that this host's own disks are full or fail: no fault of what is tried."""
+    full = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)
+    causes = (error, error.__cause__, error.__context__)
+    return any(isinstance(e, NoRoomError) or (isinstance(e, OSError) and e.errno in full) for e in causes)
 
 
 def reserve(total: int) -> int:

@@ -240,7 +240,7 @@ class RunningTrial:
                     self.events.log(f"{self.step}: {error}")
                     status = self._stopped()
                 else:
-                    self.events.error(self._sentence(error), self.step)
+                    self.events.error(self._sentence(error), self.step, of_host=room.is_of_host(error))
         finally:
             # A second Ctrl-C must not stop the clean-up half-way.
             with uninterrupted():
