@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from ztune.errors import InputError
+from ztune.places import bundle
 from ztune.places.channel import Lost, Place
 from ztune.places.rack import Rack
 from ztune.runs.trial import Stop
@@ -119,6 +120,7 @@ class Hosts:
             host.place.__enter__()
             host.about = host.place.about_host()
 
+        bundle.build()  # once, and not by all of them at a time
         lost: list[BaseException] = []
         waiting = [(host, _Asked(join, host)) for host in self.all]
         until = time.monotonic() + JOIN_S
