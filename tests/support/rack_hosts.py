@@ -1,5 +1,5 @@
 """Hosts for trials on this one machine: each a real sshd in namespaces of its own (network, processes,
-mounts, name), joined to a network that nobody else has. What they share is the kernel, and so its loop devices.
+mounts, name), joined to a network that nobody else has. They share the kernel, and so its loop devices.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ mount --bind {own}/root /root
 mount --bind {own}/srv /srv
 {more}
 while ! ip address show dev eth0 2>/dev/null | grep -q inet; do sleep 0.02; done
-exec {sshd} -D -e -f {folder}/sshd_config
+exec {kernel} {sshd} -D -e -f {folder}/sshd_config
 """
 
 
@@ -81,19 +81,20 @@ class RackHost:
         (self.own / "srv" / "theirs").write_text("a file of the user's")
         self.process: subprocess.Popen[bytes] | None = None
 
-    def start(self, more: str = "") -> None:
-        """Start it. ``more``: commands in its namespaces before its sshd."""
+    def start(self, more: str = "", kernel: str = "") -> None:
+        """Start it. ``more``: commands in its namespaces first; ``kernel``: an option of setarch."""
         script = _HOST.format(
             name=self.name,
             own=self.own,
             folder=self.rack.folder,
             sshd=SSHD,
-            more=more.replace("$own", str(self.own)),
+            kernel=f"setarch {os.uname().machine} {kernel}" if kernel else "",
+            more=more,
         )
         with (self.own / "log").open("ab") as log:
             self.process = subprocess.Popen(
-                ["unshare", "--net", "--uts", "--mount", "--pid", "--fork", "--mount-proc", "--kill-child=KILL",
-                 "sh", "-ec", script],
+                ["unshare", "--net", "--uts", "--mount", "--pid", "--fork", "--mount-proc",
+                 "--kill-child=KILL", "sh", "-ec", script],
                 env={**os.environ, "PATH": _PATH}, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
             )  # fmt: skip
         pid = self.pid
@@ -114,7 +115,7 @@ class RackHost:
         while time.monotonic() < until:
             for child in psutil.Process(self.process.pid).children():
                 with contextlib.suppress(psutil.Error, OSError):
-                    if os.readlink(f"/proc/{child.pid}/ns/net") != os.readlink("/proc/self/ns/net"):
+                    if Path(f"/proc/{child.pid}/ns/net").readlink() != Path("/proc/self/ns/net").readlink():
                         return child.pid
             time.sleep(0.01)
         raise AssertionError(f"{self.name} did not start: {(self.own / 'log').read_text()}")
@@ -161,22 +162,24 @@ class RackHost:
     def inside(self) -> list[psutil.Process]:
         """Return the processes on it that are not its sshd's."""
         found = []
-        space = os.readlink(f"/proc/{self.pid}/ns/pid")
+        space = Path(f"/proc/{self.pid}/ns/pid").readlink()
         for process in psutil.process_iter():
             with contextlib.suppress(psutil.Error, OSError):
-                same = os.readlink(f"/proc/{process.pid}/ns/pid") == space
+                same = Path(f"/proc/{process.pid}/ns/pid").readlink() == space
                 if same and "sshd" not in process.name():
                     found.append(process)
         return found
 
-    def hang(self, *, on: bool = True) -> None:
-        """Stop all of its processes, or let them go on."""
-        for process in self._all():
+    def running(self) -> list[psutil.Process]:
+        """Return the trial programs on it."""
+        return [p for p in self.inside() if "ztune-trial" in " ".join(p.cmdline()) and p.name() != "sh"]
+
+    def hang(self, *, whole: bool = True, on: bool = True) -> None:
+        """Stop all of its processes, or its trial alone; or let them go on."""
+        found = psutil.Process(self.pid).children(recursive=True) if whole else self.running()
+        for process in found:
             with contextlib.suppress(psutil.Error):
                 process.suspend() if on else process.resume()
-
-    def _all(self) -> list[psutil.Process]:
-        return psutil.Process(self.pid).children(recursive=True)
 
     def left(self) -> list[str]:
         """Return what is there of ztune's: files, processes, loop devices."""
@@ -224,7 +227,7 @@ class RackHosts:
         if host.process is not None:
             host.kill()
 
-    def file(self, path: Path, **more: str) -> Path:
+    def file(self, path: Path) -> Path:
         """Write a file for ``--on`` with all hosts, whose disks are files below /srv there."""
         path.write_text(
             "".join(f'[[host]]\non = "ssh://{h.name}"\nfiles = "/srv"\nsize = "400M"\n\n' for h in self.hosts)

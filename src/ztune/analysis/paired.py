@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from statistics import fmean, stdev
+from typing import Any
 
 from ztune.analysis import intervals, units
 
@@ -44,6 +45,13 @@ class Ratio:
     def known(self) -> bool:
         """Whether there is an interval."""
         return math.isfinite(self.high)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as JSON values, which have no infinity."""
+        if not self.known:
+            return {"n": self.n, "mean": self.mean}
+        rest = self.without_one
+        return {**asdict(self), "without_one": list(rest) if rest and math.isfinite(rest[1]) else None}
 
     def alone(self) -> str:
         """Return the host without which the others don't show that the ratio is above 1; "" for none."""

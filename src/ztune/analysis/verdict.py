@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from typing import Any
 
 from ztune.analysis.basis import basis
@@ -94,8 +93,7 @@ def outcome(key: str, decision: Decision, reason: str, names: dict[str, str]) ->
                 "needed": a.needed,
                 "behind": a.behind,
                 "only_on": a.only_on,
-                # A single block has no interval; JSON has no infinity.
-                "ratio": asdict(a.ratio) if a.ratio is not None and a.ratio.known else None,
+                "ratio": a.ratio.to_json() if a.ratio is not None and a.ratio.known else None,
             }
             for a in decision.others
         ],
@@ -135,7 +133,7 @@ def _compared(found: Mapping[str, Any], resolution: float) -> str:
     if found["needed"] is not None:
         more = max(1, found["needed"] - found["blocks"])
         text += f"; it would take about {counted(more, 'more run')} of each"
-    elif found["blocks"] > 1:
+    elif any(o["ratio"] for o in found["others"]):
         text += "; the spread is too large for any reasonable number of runs"
     return text
 

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import json
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from ztune.errors import InputError
+from ztune.errors import InputError, ZtuneError
 from ztune.onhost.fields import from_json
+from ztune.places import bundle
+from ztune.places.channel import ask
 from ztune.places.placing import DEFAULT_FILE_SIZE, Placing
 from ztune.places.ssh import Ssh
 from ztune.toml.positions import line_of, positions
 from ztune.toml.reading import Hints, explain, read_toml
 
 KIND = "fleet"
+CHECK_S = 120.0
 
 
 class _Host(BaseModel):
@@ -66,6 +72,69 @@ class Rack:
         """Return the hosts that a stored run has as its target."""
         hosts: Sequence[Mapping[str, Any]] = target["hosts"]
         return cls(str(target["name"]), tuple(Ssh(h["name"], from_json(Placing, h["place"])) for h in hosts))
+
+
+@dataclass(frozen=True)
+class RackCheck:
+    """What one host answered: what it is, and what is in the way of a trial there, a sentence each."""
+
+    name: str
+    about: Mapping[str, Any] = field(default_factory=dict)
+    problems: tuple[str, ...] = ()
+
+    @property
+    def openzfs(self) -> str:
+        """The version in its kernel; empty without it."""
+        return str((self.about.get("openzfs") or {}).get("kernel", ""))
+
+
+def check(rack: Rack) -> list[RackCheck]:
+    """Ask every host, side by side, whether trials can run there; return the answers in order.
+
+    One that hangs is a problem of its own after two minutes.
+    """
+    bundle.build()  # once, and not by all of them at a time
+    found: dict[str, RackCheck] = {}
+
+    def ask_one(place: Ssh) -> None:
+        try:
+            with place:
+                about = place.about_host()
+                found[place.name] = RackCheck(place.name, about, tuple(_lacking(place)))
+        except ZtuneError as error:
+            found[place.name] = RackCheck(place.name, problems=(str(error),))
+
+    threads = [threading.Thread(target=ask_one, args=(place,), daemon=True) for place in rack.places]
+    for thread in threads:
+        thread.start()
+    until = time.monotonic() + CHECK_S
+    for thread in threads:
+        thread.join(max(0.0, until - time.monotonic()))
+    hangs = f"it did not answer within {CHECK_S:.0f} s"
+    return [found.get(place.name) or RackCheck(place.name, problems=(hangs,)) for place in rack.places]
+
+
+def _lacking(place: Ssh) -> Iterator[str]:
+    """Yield what is missing of where pools go, and say what a trial left."""
+    placing = place.placing
+    for dataset in dict.fromkeys(placing.parents.values()):
+        if ask(place, ["zfs", "list", "-H", "-o", "name", dataset])[0] != 0:
+            yield f"there is no dataset {dataset}; make it (`zfs create {dataset}`) or name another"
+    for classes in placing.disks.values():
+        for path in (path for paths in classes.values() for path in paths):
+            if ask(place, ["test", "-b", path])[0] != 0:
+                yield f"{path} is no disk"
+    if placing.files is not None and ask(place, ["test", "-d", placing.files])[0] != 0:
+        yield f"{placing.files} is no directory; make it"
+    code, out, errors = ask(place, ["python3", place.put(bundle.build()), "list", "--state", place.state])
+    if code != 0:
+        yield errors.splitlines()[-1] if errors else f"what trials left can't be listed (exit code {code})"
+        return
+    trials = json.loads(out.splitlines()[-1]).get("trials", [])
+    if running := [str(one["trial"]) for one in trials if one.get("running")]:
+        yield f"a trial runs there: {', '.join(running)}"
+    elif trials:
+        yield f"trials left something there; `ztune clean --on {place.name}` shows it"
 
 
 def is_file(on: str) -> bool:

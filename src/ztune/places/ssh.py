@@ -30,6 +30,8 @@ from ztune.places.placing import Placing
 from ztune.places.users_host import UsersHost
 
 CONNECT_S = 20
+_CONNECTED: set[str] = set()
+"""The directories of the connections of this process that go on."""
 # After a minute without an answer the connection counts as lost; the trial there sees the end of its input.
 _ALIVE = ("-o", "ServerAliveInterval=15", "-o", "ServerAliveCountMax=4")
 _LOST = 255  # ssh's own exit code
@@ -53,8 +55,8 @@ echo "-$old"
 """
 
 # Puts the file that follows on standard input where nobody else could have written, by the rules of
-# own_directory.py, whose text comes first. "look" says whether it is there already. "drop" removes the directory
-# with all that is in it, unless a program in it still runs: its end may have to be read from there.
+# own_directory.py, whose text comes first. "look" says whether it is there already. "drop" removes the
+# directory with all that is in it, unless a program in it still runs: its end may have to be read from there.
 _PUT = """
 import os, sys, types
 from pathlib import Path
@@ -132,7 +134,7 @@ class Ssh(UsersHost):
         self._python = ""
         self._home = ""
         self._there: set[str] = set()
-        self._own = ""
+        self._own = f"{_client()}-{secrets.token_hex(4)}"
         """The directory there of this connection's files, below the one of all connections."""
 
     # --- up and down
@@ -144,6 +146,7 @@ class Ssh(UsersHost):
         # Short: a socket's path takes about 100 bytes.
         self._folder = Path(tempfile.mkdtemp(prefix="ztune-ssh-", dir=_runtime()))
         try:
+            _CONNECTED.add(self._own)
             self._probe()
         except BaseException:
             self.__exit__(None, None, None)
@@ -165,6 +168,7 @@ class Ssh(UsersHost):
                 stdin=subprocess.DEVNULL, capture_output=True, timeout=10, check=False,
             )  # fmt: skip
         shutil.rmtree(self._folder, ignore_errors=True)
+        _CONNECTED.discard(self._own)
         self._folder = None
         self._about = None
         self._there.clear()
@@ -224,7 +228,6 @@ class Ssh(UsersHost):
         said = self._run('printf "%s\\n" "$HOME"; ls -1 "$HOME/.cache/ztune" 2>/dev/null').stdout
         home, *before = said.decode(errors="replace").split("\n")
         self._home = home.strip() or "/tmp"
-        self._own = f"{_client()}-{secrets.token_hex(4)}"
         for name in filter(_is_dead, before):
             self._drop(name)
 
@@ -291,10 +294,12 @@ def _client() -> str:
 
 
 def _is_dead(name: str) -> bool:
-    """Whether ``name`` is the directory of a process of this host that is gone."""
+    """Whether ``name`` is the directory of a connection of this host's that is over."""
     host, *rest = name.split("-")
     if host != _client().partition("-")[0] or len(rest) != 3 or not (rest[0] + rest[1]).isdigit():
         return False
+    if int(rest[0]) == os.getpid():
+        return name not in _CONNECTED
     try:
         return abs(psutil.Process(int(rest[0])).create_time() - int(rest[1])) > 2.0
     except psutil.Error:

@@ -788,7 +788,7 @@ class _Runner:
         host.doing = "nothing"
         self._say_left(said)
         self._know(host, host.place.about_host())
-        if host.label != was or host.doing == "out":
+        if host.label != was or not host.usable:
             self._leave_block(host, f"{was} came back as another")
         if again is not None and again.status == "pending" and self._lost[again.id] >= LOST_TRIALS:
             times, why = self._lost[again.id], again.attempts[-1]["error"]
