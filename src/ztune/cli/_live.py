@@ -140,9 +140,9 @@ class LiveView(Observer):
             else:
                 self._failed += 1
         if not trial.ok:
-            self.say(f"trial {trial.number}, {_name(trial)} failed: {trial.error}")
+            self.say(f"trial {trial.number}{self._on(trial)}, {_name(trial)} failed: {trial.error}")
         elif self._measured:
-            self.say(f"trial {trial.number}, {_name(trial)}: {_result(trial, self._run)}")
+            self.say(f"trial {trial.number}{self._on(trial)}, {_name(trial)}: {_result(trial, self._run)}")
 
     def judged(self, trials: Sequence[Trial], outcome: Mapping[str, Any] | None) -> None:
         """Who leads?"""
@@ -251,6 +251,7 @@ def _begun(run: Run, trials: Sequence[Trial], at_once: int) -> list[str]:
         most = min(prior["most"], len(prior["layouts"]))
         many = f"at most {most} of {len(prior['layouts'])} screened layouts beside the baseline"
     much = f"{many}, {times} run{'' if times == '1' else 's'} each"
+    much += " on every host" if run.target.get("hosts") else ""
     said = [f"run {run.id}: {run.job['workload']} on {where} ({what}), {much}"]
     if basis(run) == "emulated":
         said.append(
