@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from ztune.errors import InputError
 from ztune.places import bundle
@@ -26,6 +26,7 @@ JOIN_S = 180.0
 """A host has so many seconds to answer before a run begins without it; ssh gives up connecting after 20."""
 _LEAVE_S = 15.0
 
+T = TypeVar("T")
 Doing = Literal["nothing", "trial", "returning", "away", "out"]
 
 
@@ -162,6 +163,15 @@ class Hosts:
 
     # --- work
 
+    def bounded(self, host: HostAtWork, seconds: float, do: Callable[[], T]) -> T:
+        """Return what ``do`` returns; of several hosts within ``seconds``, else raise Lost."""
+        if self.rack is None:
+            return do()
+        found: list[T] = []
+        asked = _Asked(lambda _: found.append(do()), host)
+        asked.answer(seconds, host.place.name)
+        return found[0]
+
     def begin(self, host: HostAtWork, doing: Doing, work: Callable[[], Any]) -> None:
         """Have ``host`` do ``work``, whose end ``ended`` tells."""
         host.doing = doing
@@ -220,7 +230,7 @@ class _Asked:
         """Wait. Raises what was raised there, and Lost where that takes too long."""
         self.thread.join(timeout_s)
         if self.thread.is_alive():
-            raise Lost(f"{who} did not answer within {JOIN_S:.0f} s")
+            raise Lost(f"{who} did not answer in time")
         if self._error is not None:
             raise self._error
 

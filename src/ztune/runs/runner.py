@@ -51,6 +51,8 @@ _AGAIN_S = 30.0  # between two looks for a host that did not come back
 SLOW = 3.0
 LEAST_SLOW_S = 60.0
 """A block that takes so many times the usual, and at least so long, is cut where all others wait for it."""
+CLEAN_S = 600.0  # on one of several hosts, before a run goes on without it
+ANSWER_S = 60.0
 STOP_S = 120.0
 """A trial that was told to stop and has not ended after so long is left: its host hangs."""
 _THE_USERS = ("command", "http")  # whose databases only the user knows
@@ -174,7 +176,12 @@ def resume(
         runner.meet()
         # First of all: what was left may take the room that all the rest needs.
         for host in hosts.up:
-            runner.clean(host)
+            try:
+                hosts.bounded(host, CLEAN_S, functools.partial(runner.clean, host))
+            except Lost:
+                if hosts.rack is None:
+                    raise
+                host.doing = "away"
         for host in hosts.up:
             for layout in layouts:
                 _check_there(hosts, host, run.resolved_study, layout)
@@ -422,7 +429,7 @@ class _Runner:
         if version != self.run.versions.get("openzfs", ""):
             has, wanted = version or "none", self.run.versions.get("openzfs") or "none"
             host.doing = "out"
-            self.observer.say(f"{host.place.name} is not used: it has OpenZFS {has}, this run {wanted}")
+            self._warn(f"{host.place.name} is not used: it has OpenZFS {has}, this run {wanted}")
             return
         target = dict(self.run.target)
         rows = [dict(row) for row in target["hosts"]]
@@ -432,7 +439,7 @@ class _Runner:
         host.label = host.place.name
         if kernel != was:
             host.label += f" (kernel {kernel.replace(',', ' ')})"
-            self.observer.say(
+            self._warn(
                 f"{host.place.name} has kernel {kernel}, its results so far are from {was}: what follows "
                 "counts as another host's"
             )
@@ -489,6 +496,10 @@ class _Runner:
 
     def _blocks(self) -> str:
         """Run blocks until one of the limits; return which."""
+        for host in self.hosts.all:
+            if host.doing == "away":
+                self._warn(f"{host.label} can't be reached; it is used once it is there")
+                self.hosts.begin(host, "away", functools.partial(self._await, host))
         self._take_up()
         reason = ""
         while True:
@@ -505,6 +516,9 @@ class _Runner:
             if told := self.hosts.ended(1.0) if self.hosts.busy or not reason else None:
                 self._hear(*told)
             elif not any(host.doing == "trial" for host in self.hosts.all):
+                if reason and reason != "time":
+                    for block in self._waiting:  # nobody wants them any more
+                        self.store.drop_pending(self.run.id, block)
                 if reason:
                     return reason
                 if not self.hosts.usable:
@@ -630,7 +644,7 @@ class _Runner:
         interrupt.check()
         place = host.place
         try:
-            start = self._start(place, trial)
+            start = self.hosts.bounded(host, ANSWER_S, functools.partial(self._start, place, trial))
             placed = self._place_spec(place, trial.layout)
         except (InputError, MissingError, LoadError) as lacking:
             # What fails while it is being stopped fails for that, and is no fault of the layout's.
@@ -700,7 +714,7 @@ class _Runner:
         if error is not None and ended.of_host and len(self.hosts.usable) > 1:
             self.store.reset_trial(trial.id, f"{host.label}: {error}")
             host.doing = "out"
-            self.observer.say(f"{host.label} is not used any more: {error}")
+            self._warn(f"{host.label} is not used any more: {error}")
             self._leave_block(host, f"{host.label} could not go on with it: {error}")
             return
         self._keep(trial, ended, error)
@@ -777,7 +791,7 @@ class _Runner:
         again = None if trial is None else self.store.trial(self.run.id, trial.number)
         if isinstance(said, Lost) and len(self.hosts.usable) > 1:
             self._leave_block(host, f"{host.label} was lost")
-            self.observer.say(f"{host.label} is left out until it is back: {said}")
+            self._warn(f"{host.label} is left out until it is back: {said}")
             self.hosts.begin(host, "away", functools.partial(self._await, host))
             return
         if isinstance(said, BaseException):
@@ -788,6 +802,13 @@ class _Runner:
         host.doing = "nothing"
         self._say_left(said)
         self._know(host, host.place.about_host())
+        if self.hosts.rack is not None and host.usable:
+            try:
+                for layout in self.layouts:
+                    _check_there(self.hosts, host, self.run.resolved_study, layout)
+            except (InputError, MissingError) as error:
+                host.doing = "out"
+                self._warn(f"{host.label} is not used: {error}")
         if host.label != was or not host.usable:
             self._leave_block(host, f"{was} came back as another")
         if again is not None and again.status == "pending" and self._lost[again.id] >= LOST_TRIALS:
@@ -805,7 +826,7 @@ class _Runner:
                 self.hosts.abandon(host)
                 assert host.trial is not None
                 trial, host.trial = host.trial, None
-                self.observer.say(f"{host.label} does not answer: it is left out")
+                self._warn(f"{host.label} does not answer: it is left out")
                 self._cut(host, trial)
                 continue
             others = [one for one in self.hosts.usable if one is not host]
@@ -814,7 +835,7 @@ class _Runner:
                 continue
             usual = median(self._took) if self._took else math.inf
             if now - host.began > max(LEAST_SLOW_S, SLOW * usual):
-                self.observer.say(
+                self._warn(
                     f"{host.label} takes {now - host.began:.0f} s for a block, others {usual:.0f} s: it is "
                     "stopped, and not used any more"
                 )
@@ -867,10 +888,15 @@ class _Runner:
         """Name the hosts that are gone with what a trial made there."""
         if gone := [host for host in self.hosts.all if host.doing in ("away", "returning")]:
             which = at_work.names(gone)
-            self.observer.say(
+            self._warn(
                 f"{which} can't be reached: `ztune clean --run {self.run.id} --yes` destroys what is left "
                 "there of a trial that was cut, once it can be"
             )
+
+    def _warn(self, text: str) -> None:
+        """Say what became of a host, and keep it with the run."""
+        self.observer.say(text)
+        self.run = self.store.note_run(self.run.id, warnings=[*self.run.warnings, text])
 
     def clean(self, host: HostAtWork) -> None:
         """Destroy what dead trials left on ``host``; say what stayed."""
