@@ -177,6 +177,7 @@ def test_a_host_that_hangs_is_cut_at_the_end_and_its_block_runs_elsewhere(
     hosts: list[FakeHost], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(runner, "LEAST_SLOW_S", 1.0)
+    monkeypatch.setattr(runner, "SLOW", 1.0)
     hosts[1].behave(of={"*": {"hang": "measure"}})
     run, trials = go(hosts, blocks=(1, 1))
     counts = whole(trials)
