@@ -269,7 +269,7 @@ class Where:
         mounting = None
         if self.pace is not None or self.page_cache:
             mounting = MountOptions(disks=self.pace or MountOptions().disks, page_cache=self.page_cache)
-        return places.make_all(on, placing, openzfs=self.openzfs, dilation=self.dilation, mounting=mounting)
+        return places.make_all(on, placing, self.openzfs, self.dilation, mounting)
 
 
 @dataclasses.dataclass(frozen=True)

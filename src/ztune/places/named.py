@@ -65,11 +65,17 @@ def make(
     return Ssh(on, placing)
 
 
-def make_all(on: str, placing: Placing | None, **more: Any) -> Place | Rack:
+def make_all(
+    on: str,
+    placing: Placing | None,
+    openzfs: str | None = None,
+    dilation: float | None = None,
+    mounting: MountOptions | None = None,
+) -> Place | Rack:
     """Return what ``make`` does, or the hosts of a file. Raises InputError."""
     if not rack.is_file(on):
-        return make(on, placing, **more)
-    if placing is not None or any(value is not None for value in more.values()):
+        return make(on, placing, openzfs, dilation, mounting)
+    if any(given is not None for given in (placing, openzfs, dilation, mounting)):
         raise InputError(f"{on} says for each host where its pools go; leave --pool, --disk and the like out")
     return rack.read(Path(on))
 
