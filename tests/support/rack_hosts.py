@@ -99,6 +99,11 @@ class RackHost:
             )  # fmt: skip
         pid = self.pid
         here, net = f"zt{self.number}", f"10.99.{self.number}"
+        # The kernel takes its time to remove that of a host that was switched off just now.
+        subprocess.run(
+            ["nsenter", "-t", str(self.rack.client.pid), "-n", "ip", "link", "del", here],
+            capture_output=True, env={**os.environ, "PATH": _PATH}, check=False,
+        )  # fmt: skip
         run(["ip", "link", "add", here, "netns", str(self.rack.client.pid), "type", "veth",
              "peer", "name", "eth0", "netns", str(pid)])  # fmt: skip
         run(["nsenter", "-t", str(self.rack.client.pid), "-n", "sh", "-c",
