@@ -21,8 +21,6 @@ from types import TracebackType
 from typing import Self
 from urllib.parse import urlsplit
 
-import psutil
-
 from ztune.errors import InputError, MissingError, ZtuneError
 from ztune.onhost.host import own_directory
 from ztune.places.channel import STATE, Channel, Lost, ProcessChannel
@@ -289,12 +287,16 @@ class Ssh(UsersHost):
 
 def _client() -> str:
     """Return a word for this process of this host, by which another one can tell that it is gone."""
+    import psutil  # here, as it takes 40 ms to load
+
     host = hashlib.sha256(socket.gethostname().encode()).hexdigest()[:8]
     return f"{host}-{os.getpid()}-{psutil.Process().create_time():.0f}"
 
 
 def _is_dead(name: str) -> bool:
     """Whether ``name`` is the directory of a connection of this host's that is over."""
+    import psutil
+
     host, *rest = name.split("-")
     if host != _client().partition("-")[0] or len(rest) != 3 or not (rest[0] + rest[1]).isdigit():
         return False
