@@ -29,6 +29,22 @@ stress-ng|stresses the mounted file system and checks what it does
 lmdb-utils|reads and writes LMDB's files
 LIST
 
+# The other side of tests with many hosts. They start it themselves, in networks of their own; the system's must
+# not listen because of them, now or after a boot.
+if ! PATH="$PATH:/usr/sbin" command -v sshd >/dev/null; then
+    if ! command -v apt-get >/dev/null; then
+        lacking sshd "only apt-get is known to this script"
+    elif [ -d /run/systemd/system ] && ! as_root systemctl mask ssh.service ssh.socket >/dev/null 2>&1; then
+        lacking sshd "its service can't be masked, and would listen"
+    elif [ ! -d /run/systemd/system ] && [ ! -x /usr/sbin/policy-rc.d ]; then
+        lacking sshd "installing openssh-server may start it here; install it yourself to run its tests"
+    else
+        say "installing openssh-server with apt-get, its service masked: tests of many hosts"
+        apt_install openssh-server || { apt_get update && apt_install openssh-server; } ||
+            lacking sshd "apt-get could not install it (above)"
+    fi
+fi
+
 # One program out of a package that is not installed: installing it would start a server at each boot.
 if ! command -v prometheus >/dev/null && [ ! -x "$VENV/bin/prometheus" ]; then
     if ! command -v apt-get >/dev/null; then

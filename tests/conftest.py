@@ -44,7 +44,7 @@ NEEDS = {
     "mount": ("mount", "test_mount_target"),
     # Root's rights: to mount, for a disk of its own.
     "root": (
-        "test_no_room", "test_probes_running", "test_store_disk", "test_trial_attack",
+        "test_no_room", "test_probes_running", "test_rack_faults", "test_store_disk", "test_trial_attack",
         "test_trial_devices", "test_trial_full_disk",
     ),
     # Whole commands or trials in processes of their own, or long computations: seconds each.
@@ -52,9 +52,10 @@ NEEDS = {
         "test_apply_perform", "test_claims_measured", "test_command_job", "test_database_facts",
         "test_fio_job", "test_fleet_faults", "test_fleet_replays", "test_hosts_metrics", "test_hosts_ssh",
         "test_http_service", "test_look", "test_mongod", "test_new_database", "test_observe_command",
-        "test_layout_search", "test_output", "test_process", "test_repeats", "test_runner", "test_screening",
-        "test_search_grids", "test_sqlite_job", "test_ssh", "test_stop", "test_studies_command",
-        "test_third_party", "test_trial_baseline", "test_trial_mount", "test_versions",
+        "test_layout_search", "test_output", "test_process", "test_rack_faults", "test_repeats",
+        "test_runner", "test_screening", "test_search_grids", "test_several_hosts", "test_sqlite_job",
+        "test_ssh", "test_stop", "test_studies_command", "test_third_party",
+        "test_trial_baseline", "test_trial_mount", "test_versions",
     ),
 }  # fmt: skip
 """What tests need besides Python, by folder or file; `make check` runs those that are not named here."""

@@ -130,7 +130,7 @@ def test_the_options_of_other_places_are_refused() -> None:
         ("local", {"openzfs": "2.3"}, "--openzfs is for the lab and a mount"),
         ("lab", {"mounting": MountOptions()}, "--disks and --page-cache are for --on mount"),
         ("local", {"placing": Placing(files="/x"), "mounting": MountOptions()}, "are for --on mount"),
-        ("mountain", {}, "write lab, mount, local or ssh://HOST"),
+        ("mountain", {}, "write lab, mount, local, ssh://HOST or a file"),
     ):
         with pytest.raises(InputError, match=said):
             places.make(on, **{"placing": None, **more})  # type: ignore[arg-type]

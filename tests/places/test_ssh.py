@@ -69,7 +69,7 @@ def test_a_host_with_everything(there: Path, tmp_path: Path) -> None:
     with host() as place:
         assert place.about_host()["python"].startswith("3.")
         copied = place.put(PROGRAM)
-        assert copied == f"{there}/.cache/ztune/fake_trial.py"
+        assert Path(copied).name == "fake_trial.py" and Path(copied).parents[1] == there / ".cache/ztune"
         assert Path(copied).read_bytes() == PROGRAM.read_bytes()
         before = (tmp_path / "log").read_text().count("cat >")
         place.put(PROGRAM)
@@ -89,16 +89,34 @@ def test_a_host_with_everything(there: Path, tmp_path: Path) -> None:
         "'-p', '2222'" in log and "'me@host'" in log and "ControlMaster=auto" in log and "'-O', 'exit'" in log
     )
     assert not [p for p in tmp_path.iterdir() if p.name.startswith("ztune-ssh-")]
+    assert not (there / ".cache/ztune").exists()
 
 
 @pytest.mark.root
-@pytest.mark.parametrize("where", ["", ".cache", ".cache/ztune", ".cache/ztune/fake_trial.py"])
+def test_what_a_killed_client_left_is_removed_and_no_other_client_s(there: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("the stand-in host is this one, and trials need root there")
+    with host() as place:
+        kept = Path(place.put(PROGRAM)).parents[1]
+        mine = Path(place.put(PROGRAM)).parent.name
+        client, _pid, _began, _own = mine.split("-")
+        dead, other = kept / f"{client}-4194999-1000-abcd1234", kept / "0badcafe-4194999-1000-abcd1234"
+        for folder in (dead, other, kept / "theirs"):
+            folder.mkdir(mode=0o700)
+            (folder / "file").touch()
+        with host():
+            assert sorted(p.name for p in kept.iterdir()) == sorted([mine, other.name, "theirs"])
+        assert Path(place.put(PROGRAM)).exists()
+    assert sorted(p.name for p in kept.iterdir()) == sorted([other.name, "theirs"])
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("where", ["", ".cache", ".cache/ztune"])
 def test_a_program_of_somebody_else_is_not_run_as_root(there: Path, where: str) -> None:
     if os.geteuid() != 0:
         pytest.skip("only root gives files away")
     kept = there / ".cache/ztune"
     kept.mkdir(parents=True)
-    (kept / PROGRAM.name).write_bytes(b"#" * PROGRAM.stat().st_size)  # of the right size
     os.chown(there / where, 65534, 65534)
     with (
         host() as place,

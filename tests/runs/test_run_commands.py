@@ -260,7 +260,7 @@ def test_bad_places(given: dict[str, Any], sentence: str) -> None:
 
 @pytest.mark.parametrize("word", ["cloud", "ssh:host", "http://x"])
 def test_unknown_targets(word: str) -> None:
-    with pytest.raises(InputError, match="write lab, mount, local or ssh"):
+    with pytest.raises(InputError, match="write lab, mount, local, ssh"):
         places.make(word, Placing(files="/x"))
     with pytest.raises(InputError, match="makes its own disks"):
         places.make("lab", Placing(files="/x"))

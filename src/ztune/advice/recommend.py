@@ -291,7 +291,7 @@ def _place(run: Run) -> str:
     if not run.measured:
         return ""
     paced = in_user_space(run) and run.target.get("disks") != "instant"
-    return str(run.target.get("name", "")) + (", modelled disks" if paced else "")
+    return run.where + (", modelled disks" if paced else "")
 
 
 def promise(layout: Layout, witness: Witness | None) -> str:

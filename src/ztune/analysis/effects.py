@@ -46,7 +46,7 @@ class Pair:
     def paired(self, metric: str) -> Ratio | None:
         """Return metric(b) / metric(a) within the blocks that have both; None where none has."""
         a, b = self.a.values.get(metric), self.b.values.get(metric)
-        return None if a is None or b is None else paired(b, a)
+        return None if a is None or b is None else paired(b, a, hosts=self.a.hosts)
 
     def flipped(self) -> Pair:
         """Return the same pair seen from the other side."""

@@ -48,6 +48,24 @@ def of_mean(values: Sequence[float], level: float, seed: int = 1) -> tuple[float
     return min(float(low), mean - half), max(float(high), mean + half)
 
 
+def of_means(groups: Sequence[Sequence[float]], level: float) -> tuple[float, float, float, float]:
+    """Return the mean of the groups' means, the ends of its interval, and the spread within groups.
+
+    Each of two groups or more counts the same, whatever its size. The error comes from the spread within
+    groups, pooled: Student's t with as many degrees of freedom as there are values beyond one for each group
+    (a fixed effect of each group; Montgomery, Design and Analysis of Experiments, on nested designs). Without
+    any the interval is infinite.
+    """
+    means = [fmean(group) for group in groups]
+    mean, free = fmean(means), sum(map(len, groups)) - len(groups)
+    if free < 1:
+        return mean, -math.inf, math.inf, 0.0
+    inside = sum((x - m) ** 2 for group, m in zip(groups, means, strict=True) for x in group)
+    spread = math.sqrt(inside / free)
+    half = student(0.5 + level / 2, free) * spread * math.sqrt(sum(1 / len(g) for g in groups)) / len(groups)
+    return mean, mean - half, mean + half, spread
+
+
 def student(p: float, freedom: int) -> float:
     """Return the quantile ``p`` (above 0, below 1) of Student's t with ``freedom`` degrees (1 or more)."""
     from scipy.special import stdtrit

@@ -8,6 +8,7 @@ uses a stricter level: the chance of any wrong "different" over all looks and al
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -22,7 +23,8 @@ Certainty = Literal["resolved", "equal", "open"]
 @dataclass(frozen=True)
 class Against:
     """One layout against the leader. ``needed``: blocks in all to settle it; None where settled or
-    hopeless. ``behind``: it does not keep the pace of the job, which is what makes it worse.
+    hopeless. ``behind``: it does not keep the pace of the job, which is what makes it worse. ``only_on``: the
+    one host without which it is not known to be worse.
     """
 
     arm: str
@@ -30,6 +32,7 @@ class Against:
     ratio: Ratio | None  # layout / leader: above 1 is worse; None for one that is behind
     needed: int | None = None
     behind: bool = False
+    only_on: str = ""
 
 
 @dataclass(frozen=True)
@@ -62,11 +65,14 @@ def adjusted(looks: int, comparisons: int, level: float = LEVEL) -> float:
     return 1 - (1 - level) / max(1, looks * comparisons)
 
 
-def effects(values: Mapping[str, Mapping[int, float]]) -> dict[str, float]:
+def effects(
+    values: Mapping[str, Mapping[int, float]], hosts: Mapping[int, str] | None = None
+) -> dict[str, float]:
     """Return what each arm does to the logarithm of a value, as a difference to the mean of all arms.
 
     The least squares of arms and blocks, so that arms need not have run in the same blocks; where all did,
     differences are the mean logarithms of the blocks' ratios. Arms without a value above 0 are left out.
+    ``hosts``: the host of each block; each weighs as much as any other.
     """
     import numpy as np  # here, as it takes long to load
 
@@ -78,13 +84,16 @@ def effects(values: Mapping[str, Mapping[int, float]]) -> dict[str, float]:
     design = np.zeros((len(rows), len(arms) + len(blocks)))
     for at, (i, block, _) in enumerate(rows):
         design[at, i] = design[at, len(arms) + blocks.index(block)] = 1.0
-    solved = np.linalg.lstsq(design, np.log([x for _, _, x in rows]), rcond=None)[0][: len(arms)]
+    on = Counter((hosts or {}).get(block, "") for block in blocks)
+    weights = np.sqrt([1.0 / on[(hosts or {}).get(block, "")] for _, block, _ in rows])
+    logs = np.log([x for _, _, x in rows])
+    solved = np.linalg.lstsq(design * weights[:, None], logs * weights, rcond=None)[0][: len(arms)]
     return dict(zip(arms, (solved - solved.mean()).tolist(), strict=True))
 
 
-def leader(values: Mapping[str, Mapping[int, float]]) -> str | None:
+def leader(values: Mapping[str, Mapping[int, float]], hosts: Mapping[int, str] | None = None) -> str | None:
     """Return the arm with the least value, blocks apart; the first of equal ones."""
-    found = effects(values)
+    found = effects(values, hosts)
     return min(found, key=lambda arm: round(found[arm], 9), default=None)
 
 
@@ -94,21 +103,24 @@ def decide(
     resolution: float = DEFAULT_RESOLUTION,
     looks: int = 1,
     behind: Mapping[str, Mapping[int, float]] | None = None,
+    hosts: Mapping[int, str] | None = None,
 ) -> Decision | None:
     """Return where ``values`` (arm → block → value, less is better) stand; None with fewer than two.
 
     ``resolution`` is a share (0.02 = 2 %): differences below it don't matter. ``looks``: how often the
     question is asked in all. ``behind``: further arms, which do not keep the pace of the job: what they did
     in each block over what would have kept it. They are worse once that is below 1 beyond its interval.
+    ``hosts``: the host of each block, where there are several. What is known then holds with any one of them
+    left out too: what one host alone shows is not.
     """
     late = behind or {}
-    best = leader(values)
+    best = leader(values, hosts)
     rest = [a for a in values if a != best]
     if best is None or not (rest or late):
         return None
     level = adjusted(looks, len(rest) + len(late))
-    others = [_against(arm, values, best, level, resolution) for arm in rest]
-    others += [_behind(arm, row, resolution, level) for arm, row in late.items()]
+    others = [_against(arm, values, best, level, resolution, hosts) for arm in rest]
+    others += [_behind(arm, row, resolution, level, hosts) for arm, row in late.items()]
     blocks = len(values[best])
     undecided = [a for a in others if a.standing == "open"]
     if undecided:
@@ -128,25 +140,36 @@ def decide(
 
 
 def _against(
-    arm: str, values: Mapping[str, Mapping[int, float]], best: str, level: float, resolution: float
+    arm: str,
+    values: Mapping[str, Mapping[int, float]],
+    best: str,
+    level: float,
+    resolution: float,
+    hosts: Mapping[int, str] | None,
 ) -> Against:
-    ratio = paired(values[arm], values[best], level)
+    ratio = paired(values[arm], values[best], level, hosts=hosts)
     if ratio is None or not ratio.known:
         # It may have stopped before the leader joined, as worse than one that the leader is no worse than.
-        rest = [paired(values[arm], row, level) for other, row in values.items() if other not in (arm, best)]
-        worse = any(one is not None and one.known and one.low > 1 for one in rest)
+        others = [row for other, row in values.items() if other not in (arm, best)]
+        rest = [paired(values[arm], row, level, hosts=hosts) for row in others]
+        worse = any(one is not None and one.known and one.low > 1 and not one.alone() for one in rest)
         return Against(arm, "worse" if worse else "open", ratio)
     limit = math.log1p(resolution)
-    if ratio.low > 0 and math.log(ratio.low) >= -limit and math.log(ratio.high) <= limit:
+    ends = [(ratio.low, ratio.high), *([ratio.without_one] if ratio.without_one else [])]
+    if all(low > 0 and math.log(low) >= -limit and math.log(high) <= limit for low, high in ends):
         return Against(arm, "equal", ratio)
-    if ratio.low > 1:
+    if all(low > 1 for low, _ in ends):
         return Against(arm, "worse", ratio)
-    return Against(arm, "open", ratio, blocks_needed(ratio, resolution, ratio.level))
+    needed = None if ratio.alone() else blocks_needed(ratio, resolution, ratio.level)
+    return Against(arm, "open", ratio, needed, only_on=ratio.alone())
 
 
-def _behind(arm: str, kept: Mapping[int, float], resolution: float, level: float) -> Against:
-    ratio = paired(kept, dict.fromkeys(kept, 1.0), level)
-    if ratio is not None and ratio.known and ratio.high < 1:
+def _behind(
+    arm: str, kept: Mapping[int, float], resolution: float, level: float, hosts: Mapping[int, str] | None
+) -> Against:
+    # The other way round, so that above 1 is worse here too.
+    ratio = paired(dict.fromkeys(kept, 1.0), kept, level, hosts=hosts)
+    if ratio is not None and ratio.known and ratio.low > 1 and not ratio.alone():
         return Against(arm, "worse", None, behind=True)
     needed = None if ratio is None else blocks_needed(ratio, resolution, level)
-    return Against(arm, "open", None, needed, behind=True)
+    return Against(arm, "open", None, needed, behind=True, only_on=ratio.alone() if ratio else "")

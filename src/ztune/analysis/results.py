@@ -46,6 +46,9 @@ class LayoutResult:
     results: Mapping[int, Raw] = field(default_factory=dict, repr=False)
     recording: str = ""  # the sha of its own, where layouts of the run have several
     work: float | None = None
+    hosts: Mapping[int, str] = field(
+        default_factory=dict, repr=False
+    )  # of each block, where there are several
 
     @cached_property
     def judged(self) -> Judgement:
@@ -102,6 +105,7 @@ class Results:
     blocks: int = 0
     several: bool = False  # whether its layouts were replayed on recordings of different jobs
     per_operation: bool = False  # whether their totals are those of one operation of these jobs
+    hosts: Mapping[int, str] = field(default_factory=dict)  # block → host, where trials ran on several
 
     @property
     def baseline(self) -> LayoutResult | None:
@@ -141,6 +145,9 @@ def collect(trials: Iterable[Trial], basis: Basis | None = None) -> Results:
     each = several and all(operations(t.result or {}) for t in finished)
     measured_base = [] if first is None or basis == "modelled" else good[first]
     reference = _values(measured_base, basis) if measured_base else {}
+    hosts = {t.block: t.host for t in finished} if basis != "modelled" else {}
+    if len(set(hosts.values())) < 2:
+        hosts = {}
     return Results(
         tuple(
             _result(
@@ -150,6 +157,7 @@ def collect(trials: Iterable[Trial], basis: Basis | None = None) -> Results:
                 arm == first,
                 each,
                 () if arm == first else measured_base,
+                hosts,
             )
             for arm in groups
             if good[arm]
@@ -161,6 +169,7 @@ def collect(trials: Iterable[Trial], basis: Basis | None = None) -> Results:
         max((t.block for t in finished), default=0),
         several,
         each,
+        hosts,
     )
 
 
@@ -229,6 +238,7 @@ def _result(
     baseline: bool,
     each: bool,
     base: Sequence[Trial],
+    hosts: Mapping[int, str],
 ) -> LayoutResult:
     """Return the result of one layout's trials; ``base``: the baseline's, of trials of another layout."""
     values = _values(trials, basis, each)
@@ -257,9 +267,10 @@ def _result(
         against={
             key: ratio
             for key in values.keys() & reference.keys()
-            if (ratio := paired(values[key], reference[key])) is not None
+            if (ratio := paired(values[key], reference[key], hosts=hosts)) is not None
         },
         results={t.block or t.number: t.result or {} for t in trials},
         recording=first.trace_sha,
         work=operations(middle.result or {}) if each else None,
+        hosts=hosts,
     )

@@ -174,7 +174,8 @@ def _measured(run: Run, found: Results) -> Standing:
     def behind(result: LayoutResult) -> bool:
         return lagging is not None and result.arm in lagging.behind
 
-    level = effects({c.arm: c.values[keys[0]] for c in found.layouts if keys and keys[0] in c.values})
+    values = {c.arm: c.values[keys[0]] for c in found.layouts if keys and keys[0] in c.values}
+    level = effects(values, found.hosts)
 
     def order(result: LayoutResult) -> tuple[bool, bool, float]:
         if lagging is not None and behind(result):
@@ -243,4 +244,4 @@ def _outcome(
 def _to(result: LayoutResult, leader: LayoutResult | None, key: str) -> Ratio | None:
     if leader is None or result is leader or key not in result.values or key not in leader.values:
         return None
-    return paired(result.values[key], leader.values[key])
+    return paired(result.values[key], leader.values[key], hosts=result.hosts)

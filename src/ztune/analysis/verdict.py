@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from typing import Any
 
 from ztune.analysis.basis import basis
@@ -51,7 +50,7 @@ def judge(run: Run, found: Results, resolution: float, looks: int) -> tuple[str,
     late = lagging(keys, found)
     behind = {} if late is None else {a: late.kept[a] for a in values if a in late.behind}
     keeping = {a: row for a, row in values.items() if a not in behind}
-    decision = decide(keeping, resolution=resolution, looks=looks, behind=behind)
+    decision = decide(keeping, resolution=resolution, looks=looks, behind=behind, hosts=found.hosts)
     return None if decision is None else (keys[0], decision)
 
 
@@ -93,8 +92,8 @@ def outcome(key: str, decision: Decision, reason: str, names: dict[str, str]) ->
                 "standing": a.standing,
                 "needed": a.needed,
                 "behind": a.behind,
-                # A single block has no interval; JSON has no infinity.
-                "ratio": asdict(a.ratio) if a.ratio is not None and a.ratio.known else None,
+                "only_on": a.only_on,
+                "ratio": a.ratio.to_json() if a.ratio is not None and a.ratio.known else None,
             }
             for a in decision.others
         ],
@@ -126,10 +125,15 @@ def _compared(found: Mapping[str, Any], resolution: float) -> str:
     names = [o["name"] for o in found["others"] if o["standing"] == "open"]
     who = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
     text = f"not resolved in {label} after {runs}: {leader} leads, but {who} may be as good"
+    if alone := [o for o in found["others"] if o.get("only_on")]:
+        where = {o["only_on"] for o in alone}
+        rivals = ", ".join(o["name"] for o in alone[:3]) + (" …" if len(alone) > 3 else "")
+        text += f"; that it is better than {rivals} rests on {' and '.join(sorted(where))} alone"
+        return text
     if found["needed"] is not None:
         more = max(1, found["needed"] - found["blocks"])
         text += f"; it would take about {counted(more, 'more run')} of each"
-    elif found["blocks"] > 1:
+    elif any(o["ratio"] for o in found["others"]):
         text += "; the spread is too large for any reasonable number of runs"
     return text
 
@@ -141,8 +145,8 @@ def hardware(run: Run, results: Results) -> dict[str, dict[str, str]]:
     where layouts ran on disks or pools of the user's own, what they ran on.
     """
     base, have = results.base_layout, run.options.get("have") or {}
-    place = run.target.get("place")
-    own = isinstance(place, Mapping) and bool(place.get("disks") or place.get("parents"))
+    places = [one.get("place") for one in (run.target, *run.target.get("hosts", ()))]
+    own = any(isinstance(p, Mapping) and (p.get("disks") or p.get("parents")) for p in places)
     if base is None or own:
         return {c.hash: {} for c in results.layouts}
     there = Hardware(base, have)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -61,6 +62,7 @@ class LiveView(Observer):
         self._done = self._failed = 0
         self._best = ""
         self._said = 0.0
+        self._done_on: Counter[str] = Counter()
         self.hosts: Callable[[], Sequence[HostProgress]] = list
         """What the hosts of a fleet do; nothing where all is done here."""
 
@@ -89,6 +91,7 @@ class LiveView(Observer):
         self._pace = TimeLeft(trials)
         self._done = sum(t.ok for t in trials)
         self._failed = sum(t.status == "failed" for t in trials)
+        self._done_on = Counter(t.host for t in trials if t.ok)
         for line in _begun(run, trials, at_once):
             self.say(line)
 
@@ -105,7 +108,7 @@ class LiveView(Observer):
             if self._measured:
                 self._said = 0.0
         if self._live is None and self._measured:
-            self.say(f"trial {trial.number}, block {trial.block}: {_name(trial)}")
+            self.say(f"trial {trial.number}, block {trial.block}{self._on(trial)}: {_name(trial)}")
 
     def step(self, trial: Trial, step: str, state: str, share: float, text: str) -> None:
         """The trial got on."""
@@ -121,7 +124,8 @@ class LiveView(Observer):
             self._said = time.monotonic()
         if self._measured:
             detail = f" {share:.0%}" if state == "progress" and share else ""
-            self.say(f"  {step}{detail}{': ' + text if text else ''}{self._left(', {} left')}")
+            number = f"trial {trial.number}, " if self._several else ""
+            self.say(f"  {number}{step}{detail}{': ' + text if text else ''}{self._left(', {} left')}")
         else:
             self._tell_progress()
 
@@ -131,13 +135,14 @@ class LiveView(Observer):
             self._running.pop(trial.id, None)
             if trial.ok:
                 self._done += 1
+                self._done_on[trial.host] += 1
                 self._pace.add({**steps, **(trial.result or {}).get("steps", {})}, trial.wall_s or 0.0)
             else:
                 self._failed += 1
         if not trial.ok:
-            self.say(f"trial {trial.number}, {_name(trial)} failed: {trial.error}")
+            self.say(f"trial {trial.number}{self._on(trial)}, {_name(trial)} failed: {trial.error}")
         elif self._measured:
-            self.say(f"trial {trial.number}, {_name(trial)}: {_result(trial, self._run)}")
+            self.say(f"trial {trial.number}{self._on(trial)}, {_name(trial)}: {_result(trial, self._run)}")
 
     def judged(self, trials: Sequence[Trial], outcome: Mapping[str, Any] | None) -> None:
         """Who leads?"""
@@ -165,6 +170,14 @@ class LiveView(Observer):
     def _measured(self) -> bool:
         return self._run is not None and self._run.measured
 
+    @property
+    def _several(self) -> bool:
+        return self._run is not None and bool(self._run.target.get("hosts"))
+
+    def _on(self, trial: Trial) -> str:
+        """Return where a trial is, to follow its block; "" where there is but one place."""
+        return f" on {trial.host}" if self._several else ""
+
     def _tell_progress(self) -> None:
         with self._lock:
             total = self._done + self._failed + len(self._running) + self._waiting
@@ -176,6 +189,11 @@ class LiveView(Observer):
     def _by_host(self) -> list[str]:
         """Return what each host does, the first of many."""
         hosts = self.hosts()
+        if self._several:
+            assert self._run is not None
+            names = [str(host["name"]) for host in self._run.target["hosts"]]
+            names = list(dict.fromkeys([*names, *self._done_on]))
+            return ["done: " + ", ".join(f"{name} {self._done_on[name]}" for name in names)]
         said = [f"{h.host}: {h.running} of {h.slots} engines busy, {h.done} done" for h in hosts[:_SHOWN]]
         rest = hosts[_SHOWN:]
         if rest:
@@ -196,7 +214,7 @@ class LiveView(Observer):
             best, more = self._best, self._more
         rows = Table.grid(padding=(0, 1))
         for at in running[:_SHOWN]:
-            block = f"block {at.trial.block}" if self._measured else ""
+            block = f"block {at.trial.block}{self._on(at.trial)}" if self._measured else ""
             rows.add_row(
                 Text(f"trial {at.trial.number}", style="dim"),
                 Text(block, style="dim"),
@@ -222,7 +240,7 @@ def _begun(run: Run, trials: Sequence[Trial], at_once: int) -> list[str]:
         name = Path(run.trace_path or "").name.removesuffix(".trace")
         said = [f"run {run.id}: {name} through OpenZFS {zfs}, {at_once} at a time"]
         return [*said, *filter(None, [sampled.sentence(run, [])])]
-    where = str(run.target["name"])
+    where = run.where
     layouts = len({t.arm for t in trials})
     what = f"OpenZFS {zfs}, kernel {run.versions.get('kernel', '?')}" if zfs else "no OpenZFS"
     least, most = TrialOptions.of(run).blocks
@@ -233,6 +251,7 @@ def _begun(run: Run, trials: Sequence[Trial], at_once: int) -> list[str]:
         most = min(prior["most"], len(prior["layouts"]))
         many = f"at most {most} of {len(prior['layouts'])} screened layouts beside the baseline"
     much = f"{many}, {times} run{'' if times == '1' else 's'} each"
+    much += " on every host" if run.target.get("hosts") else ""
     said = [f"run {run.id}: {run.job['workload']} on {where} ({what}), {much}"]
     if basis(run) == "emulated":
         said.append(

@@ -21,6 +21,7 @@ from ztune.onhost.words import ROLES
 from ztune.places import named as places
 from ztune.places.channel import Place
 from ztune.places.placing import Placing
+from ztune.places.rack import Rack
 from ztune.runs.options import DEFAULT_TOP, TrialOptions
 
 Function = Callable[..., Any]
@@ -251,6 +252,15 @@ class Where:
 
     def place(self, on: str) -> Place:
         """Return the place ``on``, not yet up. Raises InputError."""
+        found = self.places(on)
+        if isinstance(found, Rack):
+            raise InputError(
+                f"{on} names several hosts, which `ztune run --on {on}` uses; name one place here"
+            )
+        return found
+
+    def places(self, on: str) -> Place | Rack:
+        """Return the place ``on``, or the hosts of that file, not yet up. Raises InputError."""
         placing = None
         if self.pool is not None or self.parents or self.disks or self.files is not None:
             placing = Placing.parse(
@@ -259,7 +269,7 @@ class Where:
         mounting = None
         if self.pace is not None or self.page_cache:
             mounting = MountOptions(disks=self.pace or MountOptions().disks, page_cache=self.page_cache)
-        return places.make(on, placing, self.openzfs, self.dilation, mounting)
+        return places.make_all(on, placing, self.openzfs, self.dilation, mounting)
 
 
 @dataclasses.dataclass(frozen=True)

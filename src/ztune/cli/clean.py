@@ -19,6 +19,7 @@ from ztune.places import bundle, loaded, mount_points
 from ztune.places import named as places
 from ztune.places.channel import Place, ask, states
 from ztune.places.placing import Placing
+from ztune.places.rack import Rack
 from ztune.runs import prepared, trial
 from ztune.runs.named import resolve
 from ztune.store.db import Store
@@ -83,7 +84,10 @@ def command(
         if not found.measured or found.target.get("kind") == "lab":
             output.echo(f"run {found.id} left nothing: it was {'in a lab' if found.measured else 'a replay'}")
             return 0
-        place = places.again(found)
+        again = places.again(found)
+        if isinstance(again, Rack):
+            return _of_rack(again, yes, as_json)
+        place = again
     elif on == "lab":
         output.echo("a lab has nothing left: its machine is gone")
         return 0
@@ -92,6 +96,28 @@ def command(
         place = places.make(on, None if on == "mount" else Placing(files="/"))
     with place:
         return _clean(place, yes, as_json)
+
+
+def _of_rack(rack: Rack, yes: bool, as_json: bool) -> int:
+    """Look on each host of a run; one that can't be reached costs its own line, and exit code 1."""
+    code, found = 0, []
+    for place in rack.places:
+        try:
+            with place:
+                if as_json:
+                    program = place.put(bundle.build())
+                    found.append({"host": place.name, **_found(place, program)})
+                    if yes:
+                        left = trial.clean(place, program, lambda text: output.echo(f"  {text}", err=True))
+                        code |= bool(left)
+                else:
+                    code |= _clean(place, yes, as_json)
+        except ZtuneError as error:
+            output.echo(f"not looked at: {output.line(str(error))}", err=True)
+            code = 1
+    if as_json:
+        output.print_json(found)
+    return code
 
 
 def _clean(place: Place, yes: bool, as_json: bool) -> int:

@@ -25,6 +25,7 @@ from ztune.cli._options import (
 from ztune.cli._values import metrics, pairs
 from ztune.errors import InputError
 from ztune.places import named as places
+from ztune.places.rack import is_file
 from ztune.report import measured
 from ztune.runs import asked, runner
 from ztune.runs.named import resolve
@@ -39,7 +40,10 @@ def command(
     what: str | None = argument(required=False, metavar="[STUDY|WORKLOAD]"),
     params: dict[str, str] = params_option,
     on: str = option(
-        "--on", default="lab", metavar="lab|mount|local|ssh://HOST", help="Where the trials run."
+        "--on",
+        default="lab",
+        metavar="lab|mount|local|ssh://HOST|FILE.toml",
+        help="Where the trials run; a file names several hosts, each of which runs whole blocks.",
     ),
     where: Where = group(),
     profile: str | None = profile_option,
@@ -113,6 +117,7 @@ def command(
       ztune run postgres-oltp --on mount --with postgres-backup:scale=10    what both lose
       ztune run fio --on local --disk main=/dev/sdb --blocks 5
       ztune run postgres-oltp --on ssh://db7 --pool tank/ztune -p scale=400
+      ztune run postgres-oltp --on fleet.toml         on several hosts at once: docs/fleet.md
       ztune run --resume 7f3k2a                       go on where it was cut
 
     Ctrl-C stops in order: the trial destroys what it made. Exit code 1 if some trials failed.
@@ -128,7 +133,7 @@ def command(
                 run = runner.resume(store, run, places.again(run), live)
         else:
             options = trials.options(aa=aa, settle=caches, saved=saved, probes=_probes(probes))
-            native = not on.startswith("ssh://")
+            native = not (on.startswith("ssh://") or is_file(on))
             before = None
             if source is not None and what is None:
                 if profile is not None or arc is not None:
@@ -164,7 +169,7 @@ def command(
             if objective is not None:
                 goal = {**study.objective.model_dump(mode="json"), "minimise": metrics(objective)}
                 study = study.model_copy(update={"objective": Objective.model_validate(goal)})
-            place = where.place(on)
+            place = where.places(on)
             request = runner.Request(
                 study=study, layouts=task.layouts, job=task.job, place=place, options=options, seed=seed,
                 name=name, command=["ztune", *sys.argv[1:]], source_run=None if before is None else before.id,

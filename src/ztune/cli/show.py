@@ -21,6 +21,7 @@ from ztune.store.db import Store
 from ztune.store.records import Run, Trial
 from ztune.study.durability import judge
 from ztune.trace.reader import Trace
+from ztune.units import counted
 
 
 @click.command("show")
@@ -150,7 +151,11 @@ def _print_run(run: Run, trials: Sequence[Trial]) -> None:
         output.echo(f"\njob         {run.job.get('workload', '')}: {params}")
         if run.job.get("calibration"):
             output.echo(f"load        {held(run.job['calibration'])}")
-        output.echo(f"target      {run.target.get('name', '')}")
+        output.echo(f"target      {run.where}")
+        for host in run.target.get("hosts", ()):
+            said = ", ".join(f"{key} {host[key]}" for key in ("kernel", "cpu", "cpus") if host.get(key))
+            done = sum(t.ok and t.host.split(" ")[0] == host["name"] for t in trials)
+            output.echo(f"            {host['name']}: {counted(done, 'trial')} done; {said or 'was not up'}")
     output.echo(f"versions    {', '.join(f'{k} {v}' for k, v in run.versions.items())}")
     memory = run.environment.get("memory_bytes")
     machine = [str(run.environment[key]) for key in ("kernel", "cpu") if run.environment.get(key)]
@@ -171,6 +176,8 @@ def _print_trial(run: Run, trial: Trial) -> None:
     layout, result, judged = trial.layout, trial.result, judge(trial.layout)
     output.echo(f"trial {trial.number} of run {run.id}: {trial.layout_name} ({trial.layout_hash})")
     output.echo(f"status      {trial.status}" + (f": {trial.error}" if trial.error else ""))
+    if run.target.get("hosts"):
+        output.echo(f"host        {trial.host}, block {trial.block}")
     if trial.trace_path:
         output.echo(f"trace       {trial.trace_path} (sha {trial.trace_sha[:12]})")
     output.echo(f"durability  {judged.klass.value}")

@@ -76,11 +76,11 @@ class Events:
             self.warnings.append(text)
         self.send("warning", text=text)
 
-    def error(self, text: str, step: str) -> None:
-        """Say what failed, in a sentence, and in which step."""
+    def error(self, text: str, step: str, *, of_host: bool = False) -> None:
+        """Say what failed, in a sentence, and in which step; ``of_host``: the host lacks what it takes."""
         with self._lock:
             self.errors.append(text)
-        self.send("error", text=text, step=step)
+        self.send("error", text=text, step=step, **({"of": "host"} if of_host else {}))
 
     def series(self, probe: str, columns: Sequence[str], rows: Sequence[Sequence[float]]) -> None:
         """Send rows of a time series."""

@@ -132,6 +132,7 @@ class _Control:
 
 def _run() -> int:
     from ztune.onhost.events import Events
+    from ztune.onhost.host import room
     from ztune.onhost.host.interrupt import signals_as_interrupt
     from ztune.onhost.trial import spec as specs
 
@@ -151,7 +152,7 @@ def _run() -> int:
             status = _trial(spec, events)
             code = 0 if status == "ok" else 1
         except ZtuneError as error:
-            events.error(str(error), "prepare")
+            events.error(str(error), "prepare", of_host=room.is_of_host(error))
             code = error.exit_code
         except KeyboardInterrupt:
             status = "stopped"

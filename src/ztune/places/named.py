@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from ztune.errors import InputError
 from ztune.native import openzfs as native_openzfs
 from ztune.onhost.fields import from_json
 from ztune.onhost.host.mounted import MountOptions
+from ztune.places import rack
 from ztune.places.channel import Place
 from ztune.places.placing import Placing
+from ztune.places.rack import Rack
 from ztune.store.records import Run
 
 
@@ -48,7 +51,9 @@ def make(
     if openzfs is not None:
         raise InputError(f"--openzfs is for the lab and a mount; {on} has the version that its kernel has")
     if on != "local" and not on.startswith("ssh://"):
-        raise InputError(f'--on is "{on}"; write lab, mount, local or ssh://HOST')
+        raise InputError(
+            f'--on is "{on}"; write lab, mount, local, ssh://HOST or a file of hosts such as fleet.toml'
+        )
     if placing is None:
         placing = Placing.parse()  # says what is missing
     if on == "local":
@@ -60,9 +65,26 @@ def make(
     return Ssh(on, placing)
 
 
-def again(run: Run) -> Place:
-    """Return the place that a stored run ran at. Raises InputError."""
+def make_all(
+    on: str,
+    placing: Placing | None,
+    openzfs: str | None = None,
+    dilation: float | None = None,
+    mounting: MountOptions | None = None,
+) -> Place | Rack:
+    """Return what ``make`` does, or the hosts of a file. Raises InputError."""
+    if not rack.is_file(on):
+        return make(on, placing, openzfs, dilation, mounting)
+    if any(given is not None for given in (placing, openzfs, dilation, mounting)):
+        raise InputError(f"{on} says for each host where its pools go; leave --pool, --disk and the like out")
+    return rack.read(Path(on))
+
+
+def again(run: Run) -> Place | Rack:
+    """Return the place, or the hosts, that a stored run ran at. Raises InputError."""
     target: dict[str, Any] = run.target
+    if target.get("kind") == rack.KIND:
+        return Rack.of(target)
     name = str(target.get("name", ""))
     if name == "lab":
         # The same version, whatever is the newest now, and the same pace.

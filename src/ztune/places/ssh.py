@@ -7,10 +7,13 @@ all commands (a control socket in a private directory), and never asks for anyth
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import re
+import secrets
 import shlex
 import shutil
+import socket
 import subprocess
 import tempfile
 from pathlib import Path
@@ -25,6 +28,8 @@ from ztune.places.placing import Placing
 from ztune.places.users_host import UsersHost
 
 CONNECT_S = 20
+_CONNECTED: set[str] = set()
+"""The directories of the connections of this process that go on."""
 # After a minute without an answer the connection counts as lost; the trial there sees the end of its input.
 _ALIVE = ("-o", "ServerAliveInterval=15", "-o", "ServerAliveCountMax=4")
 _LOST = 255  # ssh's own exit code
@@ -48,7 +53,8 @@ echo "-$old"
 """
 
 # Puts the file that follows on standard input where nobody else could have written, by the rules of
-# own_directory.py, whose text comes first. "look" says whether it is there already.
+# own_directory.py, whose text comes first. "look" says whether it is there already. "drop" removes the
+# directory with all that is in it, unless a program in it still runs: its end may have to be read from there.
 _PUT = """
 import os, sys, types
 from pathlib import Path
@@ -57,7 +63,23 @@ errors, own = types.ModuleType("ztune.errors"), types.ModuleType("own_directory"
 errors.InputError = type("InputError", (Exception,), {})
 sys.modules.update({"ztune": types.ModuleType("ztune"), "ztune.errors": errors, "own_directory": own})
 exec(compile(sys.stdin.buffer.read(rules), "own_directory", "exec"), own.__dict__)
+def runs():
+    for entry in os.listdir("/proc"):
+        try:
+            with open(f"/proc/{entry}/cmdline", "rb") as file:
+                if entry.isdigit() and os.fsencode(folder + "/") in file.read():
+                    return True
+        except OSError:
+            pass
+    return False
 try:
+    if step == "drop":
+        if not runs():
+            with own.OwnDirectory.open(own.real(Path(folder))) as here:
+                here.clear()
+            os.rmdir(folder)
+            os.rmdir(os.path.dirname(folder))
+        sys.exit()
     with own.OwnDirectory.open(own.real(Path(folder)), make=own.PRIVATE) as here:
         if step == "look":
             found = here.look(name)
@@ -110,6 +132,8 @@ class Ssh(UsersHost):
         self._python = ""
         self._home = ""
         self._there: set[str] = set()
+        self._own = f"{_client()}-{secrets.token_hex(4)}"
+        """The directory there of this connection's files, below the one of all connections."""
 
     # --- up and down
 
@@ -120,6 +144,7 @@ class Ssh(UsersHost):
         # Short: a socket's path takes about 100 bytes.
         self._folder = Path(tempfile.mkdtemp(prefix="ztune-ssh-", dir=_runtime()))
         try:
+            _CONNECTED.add(self._own)
             self._probe()
         except BaseException:
             self.__exit__(None, None, None)
@@ -132,12 +157,16 @@ class Ssh(UsersHost):
         """End the shared connection."""
         if self._folder is None:
             return
+        if self._there:
+            with contextlib.suppress(ZtuneError):
+                self._drop(self._own)
         with contextlib.suppress(OSError, subprocess.TimeoutExpired):
             subprocess.run(
                 [*self._ssh(), "-O", "exit", self._destination],
                 stdin=subprocess.DEVNULL, capture_output=True, timeout=10, check=False,
             )  # fmt: skip
         shutil.rmtree(self._folder, ignore_errors=True)
+        _CONNECTED.discard(self._own)
         self._folder = None
         self._about = None
         self._there.clear()
@@ -194,16 +223,28 @@ class Ssh(UsersHost):
             )
         self._before = () if user == "0" else ("sudo", "-n", "--")
         self._python = python
-        self._home = self._run('printf %s "$HOME"').stdout.decode(errors="replace").strip() or "/tmp"
+        said = self._run('printf "%s\\n" "$HOME"; ls -1 "$HOME/.cache/ztune" 2>/dev/null').stdout
+        home, *before = said.decode(errors="replace").split("\n")
+        self._home = home.strip() or "/tmp"
+        for name in filter(_is_dead, before):
+            self._drop(name)
+
+    def _drop(self, name: str) -> None:
+        """Remove a directory of a connection of ours that is over. Raises Lost."""
+        rules = Path(own_directory.__file__).read_bytes()
+        folder = f"{self._home}/.cache/ztune/{name}"
+        command = shlex.join([self._python, "-c", _PUT, folder, "-", "drop", "0", str(len(rules))])
+        self._run(f"cd / && {command}", rules, timeout=30.0)
 
     # --- a place
 
     def put(self, local: Path) -> str:
         """Copy a file there; its name holds the hash of its content, so that one of that name is the same.
 
-        It will be run as root, so it goes where only the user that we log in as, or root, can write.
+        It will be run as root, so it goes where only the user that we log in as, or root, can write. It is
+        removed at the end of the connection; what a client that was killed left, by its next connection.
         """
-        folder = f"{self._home}/.cache/ztune"
+        folder = f"{self._home}/.cache/ztune/{self._own}"
         path = f"{folder}/{local.name}"
         if path in self._there:
             return path
@@ -242,6 +283,29 @@ class Ssh(UsersHost):
             return self._why(said_) if code == _LOST else None
 
         return ProcessChannel([*self._ssh(), self._destination, command], lost=lost)
+
+
+def _client() -> str:
+    """Return a word for this process of this host, by which another one can tell that it is gone."""
+    import psutil  # here, as it takes 40 ms to load
+
+    host = hashlib.sha256(socket.gethostname().encode()).hexdigest()[:8]
+    return f"{host}-{os.getpid()}-{psutil.Process().create_time():.0f}"
+
+
+def _is_dead(name: str) -> bool:
+    """Whether ``name`` is the directory of a connection of this host's that is over."""
+    import psutil
+
+    host, *rest = name.split("-")
+    if host != _client().partition("-")[0] or len(rest) != 3 or not (rest[0] + rest[1]).isdigit():
+        return False
+    if int(rest[0]) == os.getpid():
+        return name not in _CONNECTED
+    try:
+        return abs(psutil.Process(int(rest[0])).create_time() - int(rest[1])) > 2.0
+    except psutil.Error:
+        return True
 
 
 def _runtime() -> str:

@@ -12,6 +12,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 
 from ztune.advice.recommend import recommend
+from ztune.analysis import units
 from ztune.analysis.basis import in_user_space, limits
 from ztune.analysis.contrast import two_factor
 from ztune.analysis.effects import from_baseline
@@ -46,7 +47,7 @@ def head(now: Standing) -> str:
     run = now.run
     versions = run.versions
     zfs = f" on OpenZFS {versions['openzfs']}" if versions.get("openzfs") else ""
-    where = run.target.get("name", "")
+    where = run.where
     accel = " (emulated: no hardware virtualisation)" if now.basis == "emulated" else ""
     if in_user_space(run):
         pace = "disks as fast as this machine" if run.target.get("disks") == "instant" else "modelled disks"
@@ -67,7 +68,17 @@ def verdict(now: Standing) -> str:
     if reason in {"time", "interrupted"}:
         text += "; the time limit ended the run" if reason == "time" else "; the run was cut"
     # A layout's name stays as it is written.
-    return (text[:1].upper() + text[1:] if text.startswith("no") else text) + "."
+    text = (text[:1].upper() + text[1:] if text.startswith("no") else text) + "."
+    return text + _by_host(now)
+
+
+def _by_host(now: Standing) -> str:
+    """Return how the first layout compares with the baseline on each host; "" where there is but one."""
+    ratio = now.first.against.get(now.minimise[0]) if now.first is not None and now.minimise else None
+    if now.first is None or ratio is None or not ratio.by_host:
+        return ""
+    each = ", ".join(f"{host} {units.times(mean)}" for host, mean in ratio.by_host.items())
+    return f" {now.first.name} to the baseline, by host: {each}."
 
 
 def ranking(now: Standing) -> RenderableType:
@@ -202,9 +213,7 @@ def to_json(run: Run, trials: Sequence[Trial], screened: Sequence[Trial] = ()) -
     layouts, ended = now.found.layouts, followed(run.outcome)
 
     def ratio(r: Ratio | None) -> dict[str, Any] | None:
-        if r is None:
-            return None
-        return asdict(r) if r.known else {"n": 1, "mean": r.mean}
+        return None if r is None else r.to_json()
 
     chosen = now.chosen
     return {

@@ -208,15 +208,17 @@ def _processes(shown: Sequence[tuple[LayoutResult, Trial]]) -> list[dict[str, An
 
 
 def _environment(run: Run, cells: Sequence[LayoutResult]) -> dict[str, str]:
-    out: dict[str, str] = {"Target": str(run.target.get("name", ""))}
+    out: dict[str, str] = {"Target": run.where}
     accel = run.target.get("accel")
     if accel:
         out["Virtualisation"] = {"tcg": "emulation (TCG): seconds are emulated", "kvm": "KVM"}.get(
             accel, str(accel)
         )
     for key, value in run.target.items():
-        if key not in {"name", "kind", "accel"} and value not in (None, "", {}, []):
+        if key not in {"name", "kind", "accel", "hosts"} and value not in (None, "", {}, []):
             out[key.capitalize().replace("_", " ")] = _text(value)
+    for host in run.target.get("hosts", ()):
+        out[host["name"]] = _text({k: v for k, v in host.items() if k != "name" and v not in (None, "", {})})
     if run.target.get("kind") in {"lab", "mount"}:
         used = {v.profile for c in cells for p in c.layout.used_pools() for v in p.vdevs}
         out["Disk profiles"] = ", ".join(sorted(used))

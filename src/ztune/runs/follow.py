@@ -208,8 +208,11 @@ def followed(outcome: Mapping[str, Any]) -> Followed | None:
 class Following:
     """The layouts of a prior under the study of one run."""
 
-    def __init__(self, study: Study, prior: ScreenedPrior, options: TrialOptions, seed: int) -> None:
-        self.prior, self.options, self._seed = prior, options, seed
+    def __init__(
+        self, study: Study, prior: ScreenedPrior, options: TrialOptions, seed: int, hosts: int = 1
+    ) -> None:
+        """``hosts``: on how many hosts as many blocks run at a time."""
+        self.prior, self.options, self._seed, self._hosts = prior, options, seed, hosts
         self._base = study.layout
         self.layouts = {layout.hash: layout for layout in prior.layouts_of(study)}
         self._ratios = {hash_: one.ratios for hash_, one in zip(self.layouts, prior.layouts, strict=True)}
@@ -280,7 +283,7 @@ class Following:
         elif len(joined) >= self.prior.most:
             reason = "most"
         least, last = self.options.blocks
-        done = max((block for row in values.values() for block in row), default=0)
+        done = math.ceil(max((block for row in values.values() for block in row), default=0) / self._hosts)
         # One that could not run often enough would be compared by luck.
         room = min(self.at_once, self.prior.most - len(joined)) if last - done >= least else 0
         out = Followed(

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import math
+import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from ztune import __version__
@@ -27,8 +30,10 @@ from ztune.onhost.trial import spec as specs
 from ztune.places import bundle
 from ztune.places.channel import Lost, Place, ask
 from ztune.places.mount import MountPlace
-from ztune.runs import plan, prepared, stopping
+from ztune.places.rack import Rack
+from ztune.runs import at_work, plan, prepared, stopping
 from ztune.runs import trial as trials
+from ztune.runs.at_work import HostAtWork, Hosts
 from ztune.runs.ending import ending
 from ztune.runs.follow import KEY, Followed, Following, ScreenedPrior
 from ztune.runs.observer import Observer
@@ -42,6 +47,14 @@ from ztune.study import Layout, Study
 RECONNECT = 3  # attempts to bring a lost place up again
 LOST_TRIALS = 2  # so often may a trial take its place down before it counts as failed
 _PAUSE_S = 5.0
+_AGAIN_S = 30.0  # between two looks for a host that did not come back
+SLOW = 3.0
+LEAST_SLOW_S = 60.0
+"""A block that takes so many times the usual, and at least so long, is cut where all others wait for it."""
+CLEAN_S = 600.0  # on one of several hosts, before a run goes on without it
+ANSWER_S = 60.0
+STOP_S = 120.0
+"""A trial that was told to stop and has not ended after so long is left: its host hangs."""
 _THE_USERS = ("command", "http")  # whose databases only the user knows
 
 
@@ -65,7 +78,7 @@ class Request:
     study: Study
     layouts: Sequence[Layout]
     job: RunJob
-    place: Place
+    place: Place | Rack
     options: TrialOptions = field(default_factory=TrialOptions)
     seed: int | None = None
     name: str | None = None
@@ -95,19 +108,22 @@ def start(store: Store, request: Request, observer: Observer | None = None) -> R
     if options.saved is not None and isinstance(request.place, MountPlace):
         request.place.check_keeping(Path(options.saved), cold=options.settle == "cold")
     copied = options.saved is None and not _loads_where_it_measures(request.job, [*layouts, *may_join])
-    if copied and request.place.shared(Path("/")) is not None:
+    if copied and not isinstance(request.place, Rack) and request.place.shared(Path("/")) is not None:
         for layout, job in jobs_of.values():
             prepared.require_room(job.name, job.params, layout.database)
     watcher = observer or Observer()
-    with _up(request.place, watcher) as place:
-        for layout in layouts:
-            place.check(study, layout)
+    if isinstance(request.place, Rack) and request.job.params.get("busy"):
+        raise InputError("busy=… finds a rate on one host; on several give rate=…, the same for all")
+    with Hosts(request.place) as hosts:
+        for host in hosts.up:
+            for layout in layouts:
+                _check_there(hosts, host, study, layout)
         if prior is not None:
-            prior = _possible(prior, study, request.job, place, watcher)
+            prior = _possible(prior, study, request.job, hosts, watcher)
             prior = prior.with_others([one for one in layouts if one.hash != study.layout.hash])
             options = replace(options, follow=prior.to_json())
-        there = place.about_host()
-        described = place.describe()
+        there = hosts.up[0].place.about_host()
+        described = request.place.describe()
         # A load that can't be slowed down is refused now, not by each trial after its database was made.
         for _, job in jobs_of.values():
             jobs.get(job.name)(job.params, dilation=_dilation(described))
@@ -120,20 +136,21 @@ def start(store: Store, request: Request, observer: Observer | None = None) -> R
             name=request.name,
             command=list(request.command),
             options=options.to_json(),
-            target={"name": place.name, **described},
+            target={"name": hosts.name, **described},
             job=request.job.to_json(),
             source_run=request.source_run,
         )
-        runner = _Runner(store, run, place, request.job, options, layouts, watcher, request.undecided)
+        runner = _Runner(store, run, hosts, request.job, options, layouts, watcher, request.undecided)
         layouts += runner.joining()
-        _add_block(store, run, layouts, 1, options)
+        runner.meet()
+        runner.deal(layouts)
         return runner.go()
 
 
 def resume(
     store: Store,
     run: Run,
-    place: Place,
+    place: Place | Rack,
     observer: Observer | None = None,
     undecided: Undecided | None = None,
 ) -> Run:
@@ -149,37 +166,59 @@ def resume(
         raise InputError(store.busy(run))
     job, options = RunJob.of(run), TrialOptions.of(run)
     watcher = observer or Observer()
-    with _up(place, watcher):
-        now = versions_of(place.about_host(), job)
-        for part, before in run.versions.items():
-            if part != "ztune" and now.get(part, before) != before:
-                raise InputError(
-                    f"run {run.id} was made under {part} {before}, {place.name} has {now[part]} now: results "
-                    "are not to be mixed; start a new run without --resume"
-                )
+    with Hosts(place) as hosts:
+        if hosts.rack is None:
+            _require_same(run, versions_of(hosts.all[0].place.about_host(), job), hosts.name)
         layouts = list({t.layout_hash: t.layout for t in store.trials(run.id)}.values())
         base = run.resolved_study.layout.hash
         layouts.sort(key=lambda layout: layout.hash != base)
-        runner = _Runner(store, run, place, job, options, layouts, watcher, undecided)
+        runner = _Runner(store, run, hosts, job, options, layouts, watcher, undecided)
+        runner.meet()
         # First of all: what was left may take the room that all the rest needs.
-        runner.clean()
-        for layout in layouts:
-            place.check(run.resolved_study, layout)
+        for host in hosts.up:
+            try:
+                hosts.bounded(host, CLEAN_S, functools.partial(runner.clean, host))
+            except Lost:
+                if hosts.rack is None:
+                    raise
+                host.doing = "away"
+        for host in hosts.up:
+            for layout in layouts:
+                _check_there(hosts, host, run.resolved_study, layout)
         runner.run = store.resume_run(run.id)
         return runner.go()
 
 
+def _require_same(run: Run, now: Mapping[str, str], where: str) -> None:
+    """Raise InputError where a run was made under other versions than there are now at its place."""
+    for part, before in run.versions.items():
+        if part != "ztune" and now.get(part, before) != before:
+            raise InputError(
+                f"run {run.id} was made under {part} {before}, {where} has {now[part]} now: results "
+                "are not to be mixed; start a new run without --resume"
+            )
+
+
+def _check_there(hosts: Hosts, host: HostAtWork, study: Study, layout: Layout) -> None:
+    """Raise InputError, MissingError if ``layout`` can't be tried on ``host``, which they name."""
+    try:
+        host.place.check(study, layout)
+    except InputError as error:
+        raise error if hosts.rack is None else InputError(f"{host.place.name}: {error}") from None
+
+
 def _possible(
-    prior: ScreenedPrior, study: Study, job: RunJob, place: Place, observer: Observer
+    prior: ScreenedPrior, study: Study, job: RunJob, hosts: Hosts, observer: Observer
 ) -> ScreenedPrior:
-    """Return ``prior`` without layouts that can't run at ``place``, and say which; raise what the best of
+    """Return ``prior`` without layouts that can't run on ``hosts``, and say which; raise what the best of
     them is refused for if none can."""
     refused: dict[str, InputError] = {}
 
     def possible(layout: Layout) -> bool:
         try:
             _check_settings(job.under(layout, study.layout), layout)
-            place.check(study, layout)
+            for host in hosts.up:
+                _check_there(hosts, host, study, layout)
         except InputError as error:
             refused[layout.name] = error
             return False
@@ -233,11 +272,10 @@ def _caches(params: Mapping[str, Any]) -> str:
 
 def versions_of(there: dict[str, Any], job: RunJob) -> dict[str, str]:
     """Return the versions that a run of ``job`` is made under; ``there``: what a place says of its host."""
-    zfs = there.get("openzfs") or {}
     found = {
         "ztune": __version__,
         # In user space there is no module, but a library.
-        "openzfs": str(zfs.get("kernel") or zfs.get("library", "")),
+        "openzfs": at_work.openzfs(there),
         "ztune-mount": str(there.get("mount", "")),
         "kernel": str(there.get("kernel", "")),
         "database": job.version,
@@ -245,18 +283,9 @@ def versions_of(there: dict[str, Any], job: RunJob) -> dict[str, str]:
     return {k: v for k, v in found.items() if v}
 
 
-@contextmanager
-def _up(place: Place, observer: Observer) -> Iterator[Place]:
-    """Bring the place up, and down at the end; a place that is lost may be brought up again inside."""
-    place.__enter__()
-    try:
-        yield place
-    finally:
-        with contextlib.suppress(Lost):
-            place.__exit__(None, None, None)
-
-
-def _add_block(store: Store, run: Run, layouts: Sequence[Layout], number: int, options: TrialOptions) -> None:
+def _add_block(
+    store: Store, run: Run, layouts: Sequence[Layout], number: int, options: TrialOptions, host: str
+) -> None:
     """Store the trials of one block as pending, in their random order: the plan survives whatever happens."""
     base = run.resolved_study.layout.hash
     by_arm = {layout.hash: (layout, 0) for layout in layouts}
@@ -268,7 +297,7 @@ def _add_block(store: Store, run: Run, layouts: Sequence[Layout], number: int, o
     for key in plan.order(list(everything), number, run.seed):
         arm, condition = everything[key]
         layout, twin = by_arm[arm]
-        target = ", ".join(filter(None, (str(run.target["name"]), condition)))
+        target = ", ".join(filter(None, (host, condition)))
         baseline = layout.hash == base and not twin and not condition
         store.add_trial(run.id, layout, target=target, is_baseline=baseline, block=number, twin=twin)
 
@@ -288,7 +317,7 @@ class _Runner:
         self,
         store: Store,
         run: Run,
-        place: Place,
+        hosts: Hosts,
         job: RunJob,
         options: TrialOptions,
         layouts: Sequence[Layout],
@@ -296,11 +325,11 @@ class _Runner:
         undecided: Undecided | None = None,
     ) -> None:
         self.undecided = undecided
-        self.store, self.run, self.place, self.job = store, run, place, job
+        self.store, self.run, self.hosts, self.job = store, run, hosts, job
         self.options, self.layouts, self.observer = options, list(layouts), observer
         prior = ScreenedPrior.kept(options)
         study = run.resolved_study
-        self._following = None if prior is None else Following(study, prior, options, run.seed)
+        self._following = None if prior is None else Following(study, prior, options, run.seed, len(hosts))
         self._followed: Followed | None = None
         self._news: list[str] = []
         self.began = time.monotonic()
@@ -309,28 +338,36 @@ class _Runner:
         self._starts: dict[str, dict[str, Any] | LoadError] = {}
         # Once: all trials of a run are made by the same program, whatever becomes of its sources meanwhile.
         self._bundle = bundle.build(job.modules)
-        described = place.describe()
+        described = (hosts.rack or hosts.all[0].place).describe()
         self._dilation = _dilation(described)
         self._patience = max(1.0, float(described.get("patience") or 1.0))
-
-    @property
-    def program(self) -> str:
-        """The trial program's path at the place, copied there if need be."""
-        return self.place.put(self._bundle)
+        self._arms = list(self.layouts)  # of the blocks that are dealt next
+        self._rounds = 1
+        """How many blocks each host may have by turns; beyond, only one that would wait too long."""
+        self._next_look = 0
+        self._waiting: dict[int, str] = {}
+        """Blocks that need another host, and why."""
+        self._took: list[float] = []
 
     def go(self) -> Run:
         """Run to the end and return the run."""
-        self.observer.begin(self.run, self._all(), 1)
+        self.observer.begin(self.run, self._all(), len(self.hosts))
         self._tell()
         with ending(self.store, self.run):
             try:
                 with self._held:
                     if self.job.params.get("busy"):
                         self._calibrate()
-                    reason = self._blocks()
+                    try:
+                        reason = self._blocks()
+                    except BaseException:
+                        self._stop_all()
+                        raise
             except (KeyboardInterrupt, Lost):
                 self._judge("interrupted")
                 raise
+            finally:
+                self._say_what_may_be_left()
             self._judge(reason)
         return self.store.run(self.run.id)
 
@@ -344,7 +381,8 @@ class _Runner:
             next(t for t in self._all() if t.layout_hash == layout.hash), id=0, number=0, block=0, attempts=[]
         )
         self.observer.say(f"once for all trials: find the rate, with {layout.name}")
-        spec = self._spec(trial, self._start(trial), self._place_spec(layout))
+        place = self.hosts.all[0].place
+        spec = self._spec(place, trial, self._start(place, trial), self._place_spec(place, layout))
         said: list[str] = []
 
         def tell(step: str, state: str, share: float, text: str) -> None:
@@ -352,11 +390,11 @@ class _Runner:
                 said.append(text)
                 self.observer.say(text)
 
-        ended = trials.run(self.place, self.program, spec, tell, self.observer.say)
+        ended = trials.run(place, place.put(self._bundle), spec, tell, self.observer.say)
         if ended.asked or ended.status == "stopped":
             raise KeyboardInterrupt
         if ended.status == "lost":
-            raise Lost(ended.error or f"{self.place.name} is gone")
+            raise Lost(ended.error or f"{place.name} is gone")
         if ended.status != "ok" or ended.result is None:
             why = ended.error or "it failed without a message"
             raise ZtuneError(f"busy={self.job.params['busy']}: {why}")
@@ -371,36 +409,190 @@ class _Runner:
     def _all(self) -> list[Trial]:
         return self.store.trials(self.run.id)
 
+    # --- blocks
+
+    def meet(self) -> None:
+        """Learn what each host that is up is; note it with the run, and set aside what does not fit."""
+        if self.hosts.rack is not None:
+            for host in self.hosts.up:
+                self._know(host, host.about)
+
+    def _know(self, host: HostAtWork, about: Mapping[str, Any]) -> None:
+        """Take ``host`` as it is now. Results under another kernel are another host's; raises InputError for
+        another OpenZFS, and for another kernel where there is but this host.
+        """
+        host.about = dict(about)
+        if self.hosts.rack is None:
+            _require_same(self.run, versions_of(host.about, self.job), host.place.name)
+            return
+        version = at_work.openzfs(host.about)
+        if version != self.run.versions.get("openzfs", ""):
+            has, wanted = version or "none", self.run.versions.get("openzfs") or "none"
+            host.doing = "out"
+            self._warn(f"{host.place.name} is not used: it has OpenZFS {has}, this run {wanted}")
+            return
+        target = dict(self.run.target)
+        rows = [dict(row) for row in target["hosts"]]
+        row = next(row for row in rows if row["name"] == host.place.name)
+        kernel = str(host.about.get("kernel", ""))
+        was = row.setdefault("kernel", kernel)
+        host.label = host.place.name
+        if kernel != was:
+            host.label += f" (kernel {kernel.replace(',', ' ')})"
+            self._warn(
+                f"{host.place.name} has kernel {kernel}, its results so far are from {was}: what follows "
+                "counts as another host's"
+            )
+        row.update({key: host.about.get(key) for key in ("cpu", "cpus", "memory")})
+        kernels = at_work.kernels([*({"kernel": r["kernel"]} for r in rows if "kernel" in r), host.about])
+        self.run = self.store.note_run(
+            self.run.id,
+            target={**target, "hosts": rows},
+            versions={**self.run.versions, "kernel": kernels},
+        )
+
+    def deal(self, layouts: Sequence[Layout]) -> None:
+        """Give each host that is up its first block of ``layouts``."""
+        self._arms = list(layouts)
+        for host in self.hosts.idle():
+            self._new_block(host)
+
+    def _new_block(self, host: HostAtWork) -> None:
+        host.block = 1 + max((t.block for t in self._all()), default=0)
+        host.began = time.monotonic()
+        _add_block(self.store, self.run, self._arms, host.block, self.options, host.label)
+        self._tell_round()
+
+    def _tell_round(self) -> None:
+        everything, many = self._all(), len(self.hosts)
+        number = max((t.block for t in everything), default=0)
+        waiting = sum(t.status == "pending" for t in everything)
+        in_one = sum(t.block == number for t in everything)
+        more = max(0, self.options.blocks[1] * many - number) * in_one
+        self.observer.round(math.ceil(number / many), waiting, more)
+
+    def _take_up(self) -> None:
+        """Go on with blocks that are in the store: each host with its own; the rest wait for one."""
+        unfinished = {t.block: t.host for t in self._all() if t.status == "pending"}
+        for host in self.hosts.idle():
+            own = [block for block, label in unfinished.items() if label == host.label]
+            if own:
+                host.block, host.began = own[0], time.monotonic()
+                del unfinished[own[0]]
+        for block, label in unfinished.items():
+            if self.hosts.rack is not None:
+                self._waiting[block] = f"{label} was not there when the run went on"
+        done = self._finished()
+        many = len(self.hosts)
+        self._rounds = max(1, math.ceil(max((t.block for t in self._all()), default=1) / many))
+        open_ = any(host.block for host in self.hosts.all) or self._waiting
+        self._next_look = (done // many + 1) * many if open_ else done
+        self._tell_round()
+
+    def _finished(self) -> int:
+        """Return how many blocks have ended."""
+        open_ = {t.block for t in self._all() if t.status in ("pending", "running")}
+        return len({t.block for t in self._all()} - open_)
+
     def _blocks(self) -> str:
         """Run blocks until one of the limits; return which."""
-        least, most = self.options.blocks
+        for host in self.hosts.all:
+            if host.doing == "away":
+                self._warn(f"{host.label} can't be reached; it is used once it is there")
+                self.hosts.begin(host, "away", functools.partial(self._await, host))
+        self._take_up()
+        reason = ""
         while True:
-            waiting = [t for t in self._all() if t.status == "pending"]
-            number = max((t.block for t in self._all()), default=0)
-            self.observer.round(number, len(waiting), (most - number) * len(waiting))
-            for trial in waiting:
-                if self._late():
-                    return "time"
-                self._one(trial)
-            everything = self._all()
-            if not any(t.ok for t in everything):
-                return "failed"
-            decision = self._judge("running")
-            asked = self._asked(everything, decision)
-            new = [layout.hash for layout in self.joining()]
-            self._tell()
-            if number >= least and asked is not None and not asked and not new and not self.options.aa:
-                return "settled"
-            if number >= most:
-                return "blocks"
-            usual = [t for t in everything if not t.condition]
-            arms = list(dict.fromkeys([*(t.arm for t in usual), *new]))
-            base = next((t.arm for t in everything if t.is_baseline), arms[0])
-            wanted = stopping.next_arms(arms, base, asked, usual, self.options, new)
-            chosen = [layout for layout in self.layouts if layout.hash in wanted]
-            if len(wanted) < 2:
-                return "failed"
-            _add_block(self.store, self.run, chosen, number + 1, self.options)
+            if not reason and self._finished() >= self._next_look:
+                reason = self._look()
+            for host in self.hosts.idle():
+                if reason == "time":
+                    break
+                trial = self._next(host, over=bool(reason))
+                if trial is not None and self._late():
+                    reason = "time"
+                elif trial is not None:
+                    self._begin(host, trial)
+            if told := self.hosts.ended(1.0) if self.hosts.busy or not reason else None:
+                self._hear(*told)
+            elif not any(host.doing == "trial" for host in self.hosts.all):
+                if reason and reason != "time":
+                    for block in self._waiting:  # nobody wants them any more
+                        self.store.drop_pending(self.run.id, block)
+                if reason:
+                    return reason
+                if not self.hosts.usable:
+                    raise Lost(
+                        f"no host of {self.hosts.name} is left; `ztune run --resume {self.run.id}` goes on"
+                    )
+            self._hurry(over=bool(reason))
+
+    def _next(self, host: HostAtWork, *, over: bool) -> Trial | None:
+        """Return the next trial for ``host``; None: none for now. ``over``: no block begins any more."""
+        everything = self._all()
+        pending = [t for t in everything if t.block == host.block and t.status == "pending"]
+        if pending:
+            return pending[0]
+        if host.block:
+            host.at = time.monotonic()
+            host.took_s = host.at - host.began
+            self._took.append(host.took_s)
+            host.block = 0
+        if over:
+            return None
+        if self._waiting:
+            return self._take_over(host)
+        dealt, many = max((t.block for t in everything), default=0), len(self.hosts)
+        # Who would wait for the others longer than for a block of its own goes on.
+        waits = time.monotonic() - host.at > host.took_s if host.at else True
+        if dealt >= self.options.blocks[1] * many or (dealt >= self._rounds * many and not waits):
+            return None
+        self._new_block(host)
+        return self._next(host, over=False)
+
+    def _take_over(self, host: HostAtWork) -> Trial | None:
+        """Have ``host`` run a block that another one left: whole, unless it is its own."""
+        trials_of = self._all()
+        own = [b for b in self._waiting if any(t.block == b and t.host == host.label for t in trials_of)]
+        block = (own or list(self._waiting))[0]
+        why = self._waiting.pop(block)
+        if not own:
+            self.store.move_block(self.run.id, block, host.label, why)
+            self.observer.say(f"block {block} begins anew on {host.label}: {why}")
+        host.block, host.began = block, time.monotonic()
+        return self._next(host, over=False)
+
+    def _leave_block(self, host: HostAtWork, why: str) -> None:
+        """Have another host run the block of ``host`` that has not ended."""
+        if host.block and any(t.block == host.block and t.status == "pending" for t in self._all()):
+            self._waiting[host.block] = why
+        host.block = 0
+
+    def _look(self) -> str:
+        """Ask whether the best is known; return why no further block is dealt, else "" and deal on."""
+        least, most = self.options.blocks
+        everything = self._all()
+        if not any(t.ok for t in everything):
+            return "failed"
+        many, done = len(self.hosts), self._finished()
+        rounds = done // many
+        decision = self._judge("running")
+        asked = self._asked(everything, decision)
+        new = [layout.hash for layout in self.joining()]
+        self._tell()
+        if rounds >= least and asked is not None and not asked and not new and not self.options.aa:
+            return "settled"
+        if rounds >= most:
+            return "blocks"
+        usual = [t for t in everything if not t.condition]
+        arms = list(dict.fromkeys([*(t.arm for t in usual), *new]))
+        base = next((t.arm for t in everything if t.is_baseline), arms[0])
+        wanted = stopping.next_arms(arms, base, asked, usual, self.options, rounds, new)
+        if len(wanted) < 2:
+            return "failed"
+        self._arms = [layout for layout in self.layouts if layout.hash in wanted]
+        self._rounds, self._next_look = rounds + 1, (rounds + 1) * many
+        return ""
 
     def _asked(self, trials: Sequence[Trial], decision: Decision | None) -> set[str] | None:
         """Return the arms that must run again beside the baseline; None while nothing can be compared."""
@@ -447,12 +639,13 @@ class _Runner:
         self.observer.judged(everything, outcome)
         return found[1]
 
-    def _one(self, trial: Trial) -> None:
-        """Run one trial and store its end."""
+    def _begin(self, host: HostAtWork, trial: Trial) -> None:
+        """Begin one trial on ``host``, or store why it can't be."""
         interrupt.check()
+        place = host.place
         try:
-            start = self._start(trial)
-            place = self._place_spec(trial.layout)
+            start = self.hosts.bounded(host, ANSWER_S, functools.partial(self._start, place, trial))
+            placed = self._place_spec(place, trial.layout)
         except (InputError, MissingError, LoadError) as lacking:
             # What fails while it is being stopped fails for that, and is no fault of the layout's.
             interrupt.check()
@@ -462,20 +655,48 @@ class _Runner:
         except ZtuneError as broken:
             interrupt.check()
             self.store.start_trial(trial.id, {})
-            self._lose(trial, trials.Ended(error=str(broken)))
+            self._lose(host, trial, trials.Ended(error=str(broken)))
             return
-        spec = self._spec(trial, start, place)
+        spec = self._spec(place, trial, start, placed)
         self.store.start_trial(trial.id, spec)
         self.observer.trial(trial)
+        host.trial, host.stop, host.cut = trial, trials.Stop(), 0.0
+        self.hosts.begin(host, "trial", functools.partial(self._measure, host, trial, spec))
+
+    def _measure(self, host: HostAtWork, trial: Trial, spec: dict[str, Any]) -> trials.Ended:
+        """Run a trial; where there are several hosts in a thread of its own."""
+        place, stop = host.place, host.stop
         try:
-            with room.RoomWatch("the trial", getattr(self.place, "fills", tuple)):
+            with room.RoomWatch("the trial", getattr(place, "fills", tuple)):
                 tell = functools.partial(self.observer.step, trial)
-                ended = trials.run(self.place, self.program, spec, tell, self.observer.say)
+                program = place.put(self._bundle)
+                return trials.run(place, program, spec, tell, self.observer.say, stop)
         except room.NoRoomError as full:
-            ended = trials.Ended(status="failed", error=str(full), error_step="load")
+            return trials.Ended(status="failed", error=str(full), error_step="load")
+        except Lost as error:
+            return trials.Ended(error=str(error))
         except KeyboardInterrupt:
             self.store.reset_trial(trial.id, "stopped by the user")
             raise
+
+    def _hear(self, host: HostAtWork, said: Any) -> None:
+        """Take what the work of a host came to."""
+        if host.doing in ("returning", "away"):
+            self._back(host, said)
+            return
+        host.doing = "nothing"
+        assert host.trial is not None
+        trial, host.trial = host.trial, None
+        if isinstance(said, BaseException):
+            raise said
+        assert isinstance(said, trials.Ended)
+        if host.cut and said.result is None:
+            self._cut(host, trial)
+            return
+        self._ended(host, trial, said)
+
+    def _ended(self, host: HostAtWork, trial: Trial, ended: trials.Ended) -> None:
+        """Store the end of a trial."""
         if ended.left and ended.status != "lost":
             self.observer.say(f"left behind by trial {trial.number}: {'; '.join(ended.left)}")
         if ended.status == "stopped" or (ended.asked and ended.result is None):
@@ -483,13 +704,27 @@ class _Runner:
             self.store.reset_trial(trial.id, "stopped by the user")
             raise KeyboardInterrupt
         if ended.status == "lost":
-            self._lose(trial, ended)
+            self._lose(host, trial, ended)
             return
         error = (
             None
             if ended.status == "ok" and ended.result is not None
             else (ended.error or "it failed without a message")
         )
+        if error is not None and ended.of_host and len(self.hosts.usable) > 1:
+            self.store.reset_trial(trial.id, f"{host.label}: {error}")
+            host.doing = "out"
+            self._warn(f"{host.label} is not used any more: {error}")
+            self._leave_block(host, f"{host.label} could not go on with it: {error}")
+            return
+        self._keep(trial, ended, error)
+        if ended.asked:
+            raise KeyboardInterrupt
+        if error is not None and ended.error_step is None:
+            self.clean(host)  # it ended without a word: killed, perhaps, before it could tidy up
+
+    def _keep(self, trial: Trial, ended: trials.Ended, error: str | None) -> None:
+        """Store what a trial ended with, and say it."""
         result = ended.to_store()
         if ended.left:
             result = {**(result or {}), "warnings": [*(result or {}).get("warnings", []), *ended.left]}
@@ -502,54 +737,182 @@ class _Runner:
             series=ended.series.write(self.run.id, trial.number),
         )
         self.observer.finished(finished, ended.steps)
-        if ended.asked:
-            raise KeyboardInterrupt
-        if error is not None and ended.error_step is None:
-            self.clean()  # it ended without a word: killed, perhaps, before it could tidy up
 
     def _store_failure(self, trial: Trial, sentence: str) -> None:
         self.store.start_trial(trial.id, {})
         self.observer.trial(trial)
         self.observer.finished(self.store.finish_trial(trial.id, error=sentence, wall_s=0.0), {})
 
-    def _lose(self, trial: Trial, ended: trials.Ended) -> None:
-        """The place went away under a trial: bring it up again, tidy up, and let the trial wait for its
+    # --- hosts that are lost, slow or hang
+
+    def _lose(self, host: HostAtWork, trial: Trial, ended: trials.Ended) -> None:
+        """The host went away under a trial: bring it up again, tidy up, and let the trial wait for its
         turn.
         """
-        why = ended.error or f"{self.place.name} is gone"
-        count = self._lost[trial.id] = self._lost.get(trial.id, 0) + 1
+        why = ended.error or f"{host.place.name} is gone"
+        self._lost[trial.id] = self._lost.get(trial.id, 0) + 1
         self.store.reset_trial(trial.id, why)
         self.observer.say(f"trial {trial.number} was cut: {why}")
-        self._reconnect(why)
-        self.clean()
-        again = self.store.trial(self.run.id, trial.number)
-        if count >= LOST_TRIALS:
-            self._store_failure(again, f"it was cut {count} times: {why}")
-        else:
-            self._one(again)
+        host.trial = trial
+        self.hosts.begin(host, "returning", functools.partial(self._reconnect, host, why))
 
-    def _reconnect(self, why: str) -> None:
+    def _reconnect(self, host: HostAtWork, why: str) -> list[str]:
+        """Bring a host up again and tidy up there; return what stayed. Raises Lost."""
         last: ZtuneError = Lost(why)
         for attempt in range(RECONNECT):
             with contextlib.suppress(ZtuneError):
-                self.place.__exit__(None, None, None)
-            if attempt:
-                time.sleep(_PAUSE_S * 3**attempt)
+                host.place.__exit__(None, None, None)
+            if attempt and self.hosts.gone.wait(_PAUSE_S * 3**attempt):
+                break
             try:
-                self.place.__enter__()
-                self.place.about_host()
-                return
+                return self._up_again(host)
             except ZtuneError as error:
                 interrupt.check()
                 last = error
         raise Lost(f"{last}; `ztune run --resume {self.run.id}` goes on where it was cut")
 
-    def clean(self) -> None:
-        """Destroy what dead trials left at the place; say what stayed."""
-        for sentence in trials.clean(self.place, self.program, lambda _: None, self._patience):
+    def _up_again(self, host: HostAtWork) -> list[str]:
+        host.place.__enter__()
+        host.place.about_host()
+        return self._clean(host)
+
+    def _await(self, host: HostAtWork) -> list[str]:
+        """Wait until a host is there again, as long as the run goes on; return what stayed there."""
+        while not self.hosts.gone.wait(_AGAIN_S):
+            with contextlib.suppress(ZtuneError):
+                host.place.__exit__(None, None, None)
+            with contextlib.suppress(ZtuneError):
+                return self._up_again(host)
+        raise Lost(f"{host.place.name} did not come back")
+
+    def _back(self, host: HostAtWork, said: Any) -> None:
+        """A host is back, with ``said`` what stayed there; or it is not, and ``said`` is why."""
+        trial, host.trial = host.trial, None
+        again = None if trial is None else self.store.trial(self.run.id, trial.number)
+        if isinstance(said, Lost) and len(self.hosts.usable) > 1:
+            self._leave_block(host, f"{host.label} was lost")
+            self._warn(f"{host.label} is left out until it is back: {said}")
+            self.hosts.begin(host, "away", functools.partial(self._await, host))
+            return
+        if isinstance(said, BaseException):
+            raise said
+        was = host.label
+        if host.doing == "away":
+            self.observer.say(f"{host.label} is back")
+        host.doing = "nothing"
+        self._say_left(said)
+        self._know(host, host.place.about_host())
+        if self.hosts.rack is not None and host.usable:
+            try:
+                for layout in self.layouts:
+                    _check_there(self.hosts, host, self.run.resolved_study, layout)
+            except (InputError, MissingError) as error:
+                host.doing = "out"
+                self._warn(f"{host.label} is not used: {error}")
+        if host.label != was or not host.usable:
+            self._leave_block(host, f"{was} came back as another")
+        if again is not None and again.status == "pending" and self._lost[again.id] >= LOST_TRIALS:
+            times, why = self._lost[again.id], again.attempts[-1]["error"]
+            self._store_failure(again, f"it was cut {times} times: {why}")
+
+    def _hurry(self, *, over: bool) -> None:
+        """Cut the block of a host that all others wait for, far beyond what blocks take."""
+        now = time.monotonic()
+        for host in self.hosts.all:
+            if host.doing != "trial" or self.hosts.rack is None:
+                continue
+            if host.cut and now - host.cut > STOP_S:
+                threading.Thread(target=host.stop.give_up, daemon=True).start()
+                self.hosts.abandon(host)
+                assert host.trial is not None
+                trial, host.trial = host.trial, None
+                self._warn(f"{host.label} does not answer: it is left out")
+                self._cut(host, trial)
+                continue
+            others = [one for one in self.hosts.usable if one is not host]
+            done = over or max(t.block for t in self._all()) >= self.options.blocks[1] * len(self.hosts)
+            if host.cut or not done or not others or any(one.doing != "nothing" for one in others):
+                continue
+            usual = median(self._took) if self._took else math.inf
+            if now - host.began > max(LEAST_SLOW_S, SLOW * usual):
+                self._warn(
+                    f"{host.label} takes {now - host.began:.0f} s for a block, others {usual:.0f} s: it is "
+                    "stopped, and not used any more"
+                )
+                host.cut = now
+                host.stop.ask()
+
+    def _cut(self, host: HostAtWork, trial: Trial) -> None:
+        """A slow host's trial was stopped: another host runs its block, if it is still wanted."""
+        self.store.reset_trial(trial.id, f"{host.label} was too slow")
+        if host.doing != "away":
+            host.doing = "out"
+        self._leave_block(host, f"{host.label} was too slow")
+
+    def _stop_all(self) -> None:
+        """Have every host end its trial and destroy what it made; a second interrupt leaves that to clean."""
+        busy = [host for host in self.hosts.all if host.doing == "trial" and host.trial is not None]
+        if self.hosts.rack is None or not busy:
+            return
+        self.observer.say(
+            f"stopping: {len(busy)} trials destroy what they made; Ctrl-C again leaves that to `ztune clean`"
+        )
+        try:
+            for host in busy:
+                host.stop.ask()
+            until = time.monotonic() + STOP_S
+            while busy and time.monotonic() < until:
+                told = self.hosts.ended(0.5)
+                if told is None or told[0] not in busy:
+                    continue
+                host, said = told
+                busy.remove(host)
+                host.doing = "away" if isinstance(said, BaseException) or said.status == "lost" else "nothing"
+                trial, host.trial = host.trial, None
+                if trial is not None:
+                    self._keep_or_reset(trial, said)
+        except KeyboardInterrupt:
+            pass
+        for host in busy:
+            self.hosts.abandon(host)
+            if host.trial is not None:
+                self.store.reset_trial(host.trial.id, "stopped by the user")
+
+    def _keep_or_reset(self, trial: Trial, said: Any) -> None:
+        if isinstance(said, trials.Ended) and said.status == "ok" and said.result is not None:
+            self._keep(trial, said, None)
+        else:
+            self.store.reset_trial(trial.id, "stopped by the user")
+
+    def _say_what_may_be_left(self) -> None:
+        """Name the hosts that are gone with what a trial made there."""
+        if gone := [host for host in self.hosts.all if host.doing in ("away", "returning")]:
+            which = at_work.names(gone)
+            self._warn(
+                f"{which} can't be reached: `ztune clean --run {self.run.id} --yes` destroys what is left "
+                "there of a trial that was cut, once it can be"
+            )
+
+    def _warn(self, text: str) -> None:
+        """Say what became of a host, and keep it with the run."""
+        self.observer.say(text)
+        self.run = self.store.note_run(self.run.id, warnings=[*self.run.warnings, text])
+
+    def clean(self, host: HostAtWork) -> None:
+        """Destroy what dead trials left on ``host``; say what stayed."""
+        self._say_left(self._clean(host))
+
+    def _clean(self, host: HostAtWork) -> list[str]:
+        program = host.place.put(self._bundle)
+        return trials.clean(host.place, program, lambda _: None, self._patience)
+
+    def _say_left(self, left: Iterable[str]) -> None:
+        for sentence in left:
             self.observer.say(f"clean-up: {sentence}")
 
-    def _spec(self, trial: Trial, start: dict[str, Any], place: dict[str, Any]) -> dict[str, Any]:
+    def _spec(
+        self, place: Place, trial: Trial, start: dict[str, Any], placed: dict[str, Any]
+    ) -> dict[str, Any]:
         attempt = len(trial.attempts)
         layout = trial.layout
         return {
@@ -558,11 +921,11 @@ class _Runner:
             "run": self.run.id,
             "trial": f"{self.run.id}-{trial.number:04d}" + (f"-{attempt}" if attempt else ""),
             "seed": self.run.seed + trial.block,
-            "state": self.place.state,
-            "place": place,
+            "state": place.state,
+            "place": placed,
             "layout": {
                 **{k: v for k, v in layout.to_json().items() if k != "durability"},
-                "tunables": {**self.place.tunables(layout), **layout.tunables},
+                "tunables": {**place.tunables(layout), **layout.tunables},
             },
             "job": {
                 "name": self.job.name,
@@ -580,23 +943,23 @@ class _Runner:
         params = dict(self.job.under(trial.layout, self.run.resolved_study.layout).params)
         return {**params, two_jobs.WHICH: _WHICH[trial.condition]} if self.job.beside else params
 
-    def _place_spec(self, layout: Layout) -> dict[str, Any]:
-        spec = self.place.place_spec(layout)
-        if self.options.saved is not None and isinstance(self.place, MountPlace):
-            return {**spec, **self.place.keeping(layout, self.options.saved)}
+    def _place_spec(self, place: Place, layout: Layout) -> dict[str, Any]:
+        spec = place.place_spec(layout)
+        if self.options.saved is not None and isinstance(place, MountPlace):
+            return {**spec, **place.keeping(layout, self.options.saved)}
         return spec
 
-    def _start(self, trial: Trial) -> dict[str, Any]:
+    def _start(self, place: Place, trial: Trial) -> dict[str, Any]:
         """Return how the trial gets its database: loaded, or copied from a state that was loaded once."""
         layout = trial.layout
-        if self.options.saved is not None and not isinstance(self.place, MountPlace):
+        if self.options.saved is not None and not isinstance(place, MountPlace):
             return _on_target(
-                self.place, self.options.saved, self.job.under(layout, self.run.resolved_study.layout), layout
+                place, self.options.saved, self.job.under(layout, self.run.resolved_study.layout), layout
             )
         key = repr(layout.job_settings())
         if key not in self._starts:
             try:
-                self._starts[key] = self._prepare(trial)
+                self._starts[key] = self._prepare(place, trial)
             except LoadError as error:
                 # The next layout would wait as long, for the same.
                 interrupt.check()
@@ -606,10 +969,10 @@ class _Runner:
             raise found
         return found
 
-    def _prepare(self, trial: Trial) -> dict[str, Any]:
+    def _prepare(self, place: Place, trial: Trial) -> dict[str, Any]:
         may_join = [] if self._following is None else self._following.layouts.values()
         every = [*self.layouts, *may_join]  # the same in each block, whatever has joined
-        if self.place.shared(Path("/")) is None or _loads_where_it_measures(self.job, every):
+        if place.shared(Path("/")) is None or _loads_where_it_measures(self.job, every):
             return {"kind": "load"}
         said: list[str] = []
 
@@ -630,7 +993,7 @@ class _Runner:
         except ZtuneError as error:
             raise LoadError(f"the database can't be loaded on this host: {error}") from None
         self._held.enter_context(prepared.in_use(state))
-        there = self.place.shared(state)
+        there = place.shared(state)
         return {"kind": "load"} if there is None else {"kind": "copy", "from": there}
 
 

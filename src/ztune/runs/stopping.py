@@ -31,15 +31,16 @@ def next_arms(
     undecided: Collection[str] | None,
     trials: Sequence[Trial],
     options: TrialOptions,
+    done: int,
     new: Collection[str] = (),
 ) -> list[str]:
     """Return the arms of the next block: all until the fewest blocks are there, then those still undecided.
 
+    ``done``: how many blocks there are, of several hosts on each.
     ``undecided``: the arms that must run again, None while nothing can be compared. The baseline is in every
     block, and so are the ``new`` arms. A layout that failed twice and never worked is left out.
     """
     lost = hopeless(trials)
-    done = max((t.block for t in trials), default=0)
     if undecided is None or done < options.blocks[0] or options.aa:
         return [a for a in arms if a not in lost]
     wanted = {baseline, *undecided, *new}

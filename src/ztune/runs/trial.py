@@ -32,6 +32,8 @@ class Ended:
     result: dict[str, Any] | None = None
     error: str | None = None
     error_step: str | None = None
+    of_host: bool = False
+    """Whether it failed for what its host lacks, such as room on its disk."""
     left: list[str] = field(default_factory=list)  # what it could not destroy
     commands: list[dict[str, Any]] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
@@ -55,7 +57,39 @@ class Ended:
         }
 
 
-def run(place: Place, program: str, spec: Mapping[str, Any], tell: Step, say: Say) -> Ended:
+class Stop:
+    """Stops a trial from another thread than the one that runs it: once begun, or before it begins."""
+
+    def __init__(self) -> None:
+        self.asked = threading.Event()
+        self._lock = threading.Lock()
+        self._channel: Channel | None = None
+
+    def ask(self) -> None:
+        """Have it destroy what it made, and end."""
+        with self._lock:
+            self.asked.set()
+            if self._channel is not None:
+                self._channel.send("stop")
+
+    def give_up(self) -> None:
+        """End the connection, and with it the waiting; what the trial made is left to `ztune clean`."""
+        with self._lock:
+            channel = self._channel
+        if channel is not None:
+            channel.close()
+
+    def of(self, channel: Channel | None) -> None:
+        """Note where the trial is."""
+        with self._lock:
+            self._channel = channel
+            if channel is not None and self.asked.is_set():
+                channel.send("stop")
+
+
+def run(
+    place: Place, program: str, spec: Mapping[str, Any], tell: Step, say: Say, stop: Stop | None = None
+) -> Ended:
     """Run one trial and return how it ended; a lost connection is an end like others.
 
     A KeyboardInterrupt is handed on as "stop"; the trial then destroys what it made, and ends with the status
@@ -67,6 +101,8 @@ def run(place: Place, program: str, spec: Mapping[str, Any], tell: Step, say: Sa
     try:
         channel = place.open(["python3", program, "run"])
         channel.send(json.dumps(spec, separators=(",", ":")))
+        if stop is not None:
+            stop.of(channel)
         _listen(channel, ended, tell, say)
         if ended.status == "lost":
             code = channel.wait()
@@ -83,6 +119,8 @@ def run(place: Place, program: str, spec: Mapping[str, Any], tell: Step, say: Sa
         # A channel raises nothing but the loss of its other end, whatever its own name for it is.
         ended.error = str(error)
     finally:
+        if stop is not None:
+            stop.of(None)
         if channel is not None:
             channel.close()
         ended.wall_s = time.monotonic() - began
@@ -139,6 +177,7 @@ def _event(line: str, ended: Ended, begun: dict[str, float], tell: Step, say: Sa
                 ended.left.append(str(event.get("text", "")))
             elif ended.error is None:
                 ended.error, ended.error_step = str(event.get("text", "")), event.get("step")
+                ended.of_host = event.get("of") == "host"
         case "series":
             with contextlib.suppress(KeyError, TypeError):
                 ended.series.add(str(event["probe"]), event["columns"], event["rows"])

@@ -534,6 +534,29 @@ class Store:
             _again(db, row, why)
         return self._trial(trial_id)
 
+    def move_block(self, run_id: str, block: int, host: str, why: str) -> None:
+        """Let ``host`` run a block of a run from its beginning: all of its trials become pending there.
+
+        What had ended elsewhere is no result any more; ``why`` goes into its ``attempts``.
+        """
+        with self._write() as db:
+            for row in db.execute(
+                "SELECT * FROM trial WHERE run_id = ? AND block = ?", (run_id, block)
+            ).fetchall():
+                _again(db, row, why)
+                condition = "".join(row["target"].partition(", ")[1:])
+                db.execute(
+                    "UPDATE trial SET target = ?, result = NULL, series = '[]' WHERE id = ?",
+                    (host + condition, row["id"]),
+                )
+
+    def drop_pending(self, run_id: str, block: int) -> None:
+        """Forget the trials of a block that have not run, and won't."""
+        with self._write() as db:
+            db.execute(
+                "DELETE FROM trial WHERE run_id = ? AND block = ? AND status = 'pending'", (run_id, block)
+            )
+
     def trials(self, run_id: str) -> list[Trial]:
         """Return the trials of a run in the order they were made."""
         rows = self._db.execute("SELECT * FROM trial WHERE run_id = ? ORDER BY number", (run_id,))

@@ -61,6 +61,13 @@ class Run:
         """Whether its trials ran the real database, so that nothing in it is modelled."""
         return self.kind == "run"
 
+    @property
+    def where(self) -> str:
+        """Where its trials ran, for people: the place, or the file of hosts with their names."""
+        hosts = ", ".join(str(host["name"]) for host in self.target.get("hosts", ()))
+        name = str(self.target.get("name", ""))
+        return f"{name} ({hosts})" if hosts else name
+
     def recording_of(self, trial: Trial) -> tuple[str, str]:
         """Return path and sha of the recording that ``trial`` replayed; empty without one."""
         return trial.trace_path or self.trace_path, trial.trace_sha or self.trace_sha
@@ -106,6 +113,11 @@ class Trial:
         ``target`` has it behind a comma: "replay, both". Such a trial stands in no ranking.
         """
         return self.target.partition(", ")[2]
+
+    @property
+    def host(self) -> str:
+        """Where it ran or is to run: the run's place, or the one of its hosts."""
+        return self.target.partition(", ")[0]
 
     @property
     def arm(self) -> str:

@@ -7,6 +7,7 @@ Where it can't, or is wrong, the watch holds: it ends the work before the file s
 from __future__ import annotations
 
 import contextlib
+import errno
 import shutil
 import threading
 from collections.abc import Callable, Iterable, Mapping
@@ -28,6 +29,31 @@ _LOOK_S = 0.25
 
 class NoRoomError(ZtuneError):
     """A file system has too little room left."""
+
+
+class TooLargeError(InputError):
+    """What was asked for is larger than the room of a host, which is found before anything is written."""
+
+
+def is_of_host(error: BaseException) -> bool:
+    """Whether ``error`` says that this host's own disks are full or fail: no fault of what is tried."""
+    full = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)
+    causes = (error, error.__cause__, error.__context__)
+    return any(
+        isinstance(e, NoRoomError | TooLargeError) or (isinstance(e, OSError) and e.errno in full)
+        for e in causes
+    )
+
+
+def is_short(paths: Iterable[Path]) -> bool:
+    """Whether a file system of ``paths`` has less room than stays free, so that whatever failed may have
+    failed for that."""
+    for path in paths:
+        with contextlib.suppress(OSError):
+            usage = shutil.disk_usage(_existing(path))
+            if usage.free < reserve(usage.total):
+                return True
+    return False
 
 
 def reserve(total: int) -> int:
@@ -56,7 +82,7 @@ def require(job: str, needs: Iterable[tuple[Path, int]], remedy: str) -> None:
         remedy: what the user can do besides taking less data.
 
     Raises:
-        InputError: it does not fit beside the reserve of a file system.
+        TooLargeError: it does not fit beside the reserve of a file system.
     """
     totals: dict[int, tuple[Path, int]] = {}
     for path, size in needs:
@@ -67,7 +93,7 @@ def require(job: str, needs: Iterable[tuple[Path, int]], remedy: str) -> None:
         usage = shutil.disk_usage(place)
         keep = reserve(usage.total)
         if size > usage.free - keep:
-            raise InputError(
+            raise TooLargeError(
                 f"{job}: about {about(size)} are needed below {place}, where {about(usage.free)} are free, "
                 f"{about(keep)} of which stay so; ask for less data, or {remedy}"
             )

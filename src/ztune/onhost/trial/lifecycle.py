@@ -240,7 +240,8 @@ class RunningTrial:
                     self.events.log(f"{self.step}: {error}")
                     status = self._stopped()
                 else:
-                    self.events.error(self._sentence(error), self.step)
+                    of_host = room.is_of_host(error) or room.is_short([spec.directory, *self.pools.fills()])
+                    self.events.error(self._sentence(error), self.step, of_host=of_host)
         finally:
             # A second Ctrl-C must not stop the clean-up half-way.
             with uninterrupted():

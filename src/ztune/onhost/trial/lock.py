@@ -74,7 +74,7 @@ class RunLock:
                 raise MissingError(f"{self.path}: can't be written; run as root") from None
             except OSError as error:
                 self._let_go()
-                raise InputError(f"{self.path}: {error.strerror}; name another state directory") from None
+                raise InputError(f"{self.path}: {error.strerror}; name another state directory") from error
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 # Whoever had it before us may have removed the file after we opened it.
