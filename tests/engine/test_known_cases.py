@@ -114,6 +114,24 @@ def test_immediate_write_size(tmp_path: Path, noise: Path) -> None:
     assert replay(tmp_path, s, ops)["measure"]["zil"]["itx_needcopy"] == 1
 
 
+def test_a_block_that_its_group_has_written_goes_to_the_log_too(tmp_path: Path, noise: Path) -> None:
+    """Syncs that come while their transaction group is on its way to a slow disk, beyond what the ARC holds:
+    the block has left the cache, and is read to be logged."""
+    ops = Ops()
+    for i in range(200):
+        ops.add(WRITE, offset=(i % 100) * MIB, size=65536, step=5_000_000)
+        if i % 10 == 9:
+            ops.add(FSYNC, thread=1 + i % 4)
+    small = {"zfs_dirty_data_max": 16 * MIB, "zfs_txg_timeout": 1}
+    s = spec(noise, size=128 * MIB, properties={"recordsize": "1M"}, profile="hdd", tunables=small)
+    out = replay(tmp_path, s, ops)
+    check_sums(out)
+    zil = out["measure"]["zil"]
+    assert zil["itx_indirect"] == 200 and zil["commits"] == 20
+    # Blocks of the log with pointers only; the records' own blocks are data.
+    assert 0 < zil["bytes"] < MIB
+
+
 def test_sync_property(tmp_path: Path, noise: Path) -> None:
     ops = Ops()
     for i in range(20):
