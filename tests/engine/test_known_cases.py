@@ -504,6 +504,22 @@ def test_what_threads_do_between_calls_takes_turns_on_the_processors(tmp_path: P
     assert found[1] == pytest.approx(0.2, rel=0.1)
 
 
+def test_who_waits_for_a_processor_is_given_it_before_one_who_goes_on(tmp_path: Path, noise: Path) -> None:
+    """Two threads work for 100 ms on one processor, in turns; a third one's calls wait for a turn each."""
+    ops = Ops(step=0, dur=0)
+    for thread in range(2):
+        ops.add(FSYNC, thread=thread, step=1_000_000)
+    for _ in range(20):
+        ops.t += 5_000_000
+        ops.add(READ, offset=0, size=512, thread=2)
+    for thread in range(2):
+        ops.add(READ, offset=0, size=512, thread=thread)
+    s = spec(noise, properties={"recordsize": "8K"}, closed=True)
+    s["processor"] = {"cores": 1, "rates": [], "calls": {"read_us": 100, "write_us": 0, "sync_us": 0}}
+    # A call of 0.1 ms, after two turns of 0.1 ms at most.
+    assert replay(tmp_path, s, ops)["measure"]["model"]["thread_wait_s_max"] < 20 * 0.0003 + 0.001
+
+
 def test_a_call_takes_the_processor_s_time(tmp_path: Path, noise: Path) -> None:
     ops = Ops(step=0, dur=0)
     for i in range(100):
