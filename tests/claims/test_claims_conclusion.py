@@ -327,6 +327,11 @@ def test_what_was_measured_and_not_told_apart_is_too_small_whatever_a_replay_say
     assert "(0.90 … 1.10)" in said.sentence and "it holds under the one condition" in said.sentence
 
 
+def test_what_was_measured_is_cited_though_other_disks_were_replayed_before() -> None:
+    said = found(tried((0.9, 0.9), profile="nvme", smallest=0.65, **REPLAY), tried(WIDE))
+    assert said.word is Word.TOO_SMALL and said.sentence.startswith("Too small to tell: measured on a mount")
+
+
 def test_counts_of_a_replay_stand_beside_those_of_trials() -> None:
     claim = replace(less(), metric="written")
     said = conclude(claim, NOT_ENOUGH, [tried(FASTER), tried(EXACT[1], profile="nvme", **REPLAY)])

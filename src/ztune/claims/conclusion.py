@@ -312,11 +312,12 @@ def _here(
     why = "; ".join(dict.fromkeys(filter(None, (each.untried for each, _ in states))))
     rest = f" {left} of {len(states)} conditions were not tried{f': {why}' if why else ''}." if left else ""
     if not holding and not failing:
-        if not opened[0].condition.modelled:
+        measured = next((each for each in opened if not each.condition.modelled), None)
+        if measured is not None:
             what = "Too small to tell"
-            if claim.at_least and _goes_its_way(claim, opened[0]):
+            if claim.at_least and _goes_its_way(claim, measured):
                 what = f"It goes the way that it says; whether by {claim.at_least:.0%} is too small to tell"
-            return Word.TOO_SMALL, f"{what}: {_evidence(opened[0])}.{rest}"
+            return Word.TOO_SMALL, f"{what}: {_evidence(measured)}.{rest}"
         least = max(each.smallest for each in opened)
         return (
             Word.TOO_SMALL,
