@@ -60,8 +60,14 @@ int fl_get_data(void *arg, uint64_t gen, lr_write_t *lr, char *buf, struct lwb *
 	}
 	if (lr->lr_offset >= f->size)
 		error = SET_ERROR(ENOENT);
-	if (error == 0)
+	if (error == 0) {
+#if OPENZFS_NUMBER >= 20200
 		error = dmu_buf_hold_noread(f->vol->os, f->object, offset, zgd, &zgd->zgd_db);
+#else
+		/* The older dmu_sync() reads no block that its group has written and that has left the cache since. */
+		error = dmu_buf_hold(f->vol->os, f->object, offset, zgd, &zgd->zgd_db, DMU_READ_NO_PREFETCH);
+#endif
+	}
 	if (error == 0) {
 		zgd->zgd_bp = &lr->lr_blkptr;
 		error = dmu_sync(zio, lr->lr_common.lrc_txg, got_data, zgd);

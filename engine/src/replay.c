@@ -1023,7 +1023,7 @@ static int limit_arc(void)
 		R.r->arc_most = size;
 		R.r->arc_most_pinned = pinned;
 	}
-	if (size <= MAX(limit, pinned) + limit / 100 * ARC_TOLERANCE)
+	if (size <= MAX(limit, pinned) + MAX(limit / 100 * ARC_TOLERANCE, SPA_MAXBLOCKSIZE / 2))
 		return 0;
 	(void)err_set(R.err,
 	    "OpenZFS's ARC holds %llu MiB where %llu MiB are its limit, and %llu MiB of them could be evicted: "

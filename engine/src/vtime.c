@@ -250,12 +250,16 @@ void vtime_work(int64_t ns)
 {
 	if (processors == 0 || ns <= 0)
 		return;
-	while (working >= processors)
+	if (working < processors)
+		working++;
+	else
 		(void)sleep_in(&want_processor, VTIME_NEVER);
-	working++;
 	(void)sleep_in(NULL, clock_ns + ns);
-	working--;
-	vtime_wake(&want_processor, false);
+	/* Who waits longest is given it: else this thread, which goes on, might take it again before that one runs. */
+	if (want_processor.first != NULL)
+		vtime_wake(&want_processor, false);
+	else
+		working--;
 }
 
 uint64_t vtime_thread_number(void)

@@ -52,6 +52,16 @@ def space_errors() -> dict[str, list[float]]:
     }
 
 
+def throughput_errors() -> dict[str, list[float]]:
+    part = TEXT.split("## Predicted throughput")[1].split("\n## ")[0]
+    found: dict[str, list[float]] = {}
+    for line in part.splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if len(cells) == 10 and cells[4].endswith("%"):
+            found.setdefault(cells[0], []).append(share(cells[4]))
+    return found
+
+
 def nine_in_ten(tables: dict[str, list[float]]) -> float:
     """The share within which nine in ten ratios of two layouts of one table are right."""
     apart = sorted(
@@ -71,6 +81,7 @@ def nine_in_ten(tables: dict[str, list[float]]) -> float:
         (accuracy.FLUSHES, flushes()),
         (accuracy.SPACE, space_errors()),
         (accuracy.TIME, large("busy")),
+        (accuracy.JOB, throughput_errors()),
     ],
 )
 def test_the_figures_are_those_of_the_page(constant: float, tables: dict[str, list[float]]) -> None:
@@ -82,3 +93,12 @@ def test_each_metric_that_a_replay_answers_has_one() -> None:
     found = {key: metric for key in MEASURED if (metric := replayed(key)) is not None}
     assert {"time", "written", "read", "space", "p50"} <= found.keys() and "cpu" not in found
     assert all(0 < smallest(metric) < 1 for metric in found.values())
+
+
+def test_a_closed_replay_says_how_long_the_job_takes() -> None:
+    assert replayed("written", closed=True) == replayed("written")
+    job = replayed("time", closed=True)
+    assert job is not None and smallest(job) == accuracy.JOB
+    model = {"modelled_s": 1.0, "most_s": 2.0, "elapsed_s": 2.5}
+    assert job.read({"measure": {"model": {**model, "speed": 0.9}}}) == 2.5
+    assert job.read({"measure": {"model": model}}) is None

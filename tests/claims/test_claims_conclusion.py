@@ -288,13 +288,11 @@ def test_measured_time_decides_over_modelled_time_of_the_same_disks() -> None:
     said = found(tried(EXACT[0], **REPLAY), tried(SLOWER))
     assert said.word is Word.NO_LONGER and not said.hint
     assert said.sentence.startswith("It does not hold here: measured on a mount, disks of hdd-7200, ")
-    assert (
-        "By replay of the same disks, which models time, it holds under the one condition." in said.sentence
-    )
+    assert "By replay, which models time, it holds under the one condition." in said.sentence
     (differ,) = said.disagree
     assert differ == (
         "Measured and modelled disagree with disks of hdd-7200 and an ARC of 64M: 24.9% more than b "
-        "(1.20 … 1.30) measured, 50.0% less than b modelled; the measured one counts."
+        "(1.20 … 1.30) measured, 50.0% less than b modelled; no modelled time of this claim counts."
     )
     assert differ in said.sentence
     assert len(said.states) == 2 and len(said.trials) == 1
@@ -303,9 +301,9 @@ def test_measured_time_decides_over_modelled_time_of_the_same_disks() -> None:
 
 def test_what_was_measured_on_one_disk_says_nothing_of_another() -> None:
     said = found(
-        tried(EXACT[0], **REPLAY), tried(SLOWER), tried(EXACT[0], profile="nvme", unheld=True, **REPLAY)
+        tried((1.25, 1.25), **REPLAY), tried(SLOWER), tried(EXACT[0], profile="nvme", unheld=True, **REPLAY)
     )
-    assert said.word is Word.ONLY_IF and not said.hint
+    assert said.word is Word.ONLY_IF and not said.hint and not said.disagree
     assert said.sentence.startswith("It holds only with disks of nvme: by replay, disks of nvme, ")
     assert "It does not hold with disks of hdd-7200: measured on a mount" in said.sentence
     assert "What is modelled of flash or of latencies is a hint" in said.sentence
@@ -313,10 +311,25 @@ def test_what_was_measured_on_one_disk_says_nothing_of_another() -> None:
     assert flips(said) == "holds with disks of nvme; does not with disks of hdd-7200"
 
 
+def test_no_modelled_time_counts_where_one_contradicts_what_was_measured() -> None:
+    nvme = tried(EXACT[0], profile="nvme", unheld=True, **REPLAY)
+    said = found(tried(EXACT[0], **REPLAY), tried(SLOWER), nvme)
+    assert said.word is Word.NO_LONGER and len(said.decided) == 1 and len(said.disagree) == 1
+    # Under another condition, or within what a replay can tell, it contradicts nothing.
+    for replay in (tried(EXACT[0], arc=1 << 30, **REPLAY), tried((1.19, 1.19), smallest=0.1, **REPLAY)):
+        said = found(replay, tried(SLOWER), nvme)
+        assert said.word is Word.ONLY_IF and not said.disagree
+
+
 def test_what_was_measured_and_not_told_apart_is_too_small_whatever_a_replay_says() -> None:
     said = found(tried(WIDE), tried(EXACT[0], **REPLAY))
-    assert said.word is Word.TOO_SMALL and not said.disagree
+    assert said.word is Word.TOO_SMALL and len(said.disagree) == 1
     assert "(0.90 … 1.10)" in said.sentence and "it holds under the one condition" in said.sentence
+
+
+def test_what_was_measured_is_cited_though_other_disks_were_replayed_before() -> None:
+    said = found(tried((0.9, 0.9), profile="nvme", smallest=0.65, **REPLAY), tried(WIDE))
+    assert said.word is Word.TOO_SMALL and said.sentence.startswith("Too small to tell: measured on a mount")
 
 
 def test_counts_of_a_replay_stand_beside_those_of_trials() -> None:

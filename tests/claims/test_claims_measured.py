@@ -82,7 +82,8 @@ def test_measured_time_decides_and_where_both_disagree_is_said(place: FakePlace)
     one = said("small", *ONE)
     assert one["verdict"] == "no longer holds"
     (differ,) = one["disagree"]
-    assert "60.0% less than 128K modelled; the measured one counts" in differ and differ in one["says"]
+    assert "60.0% less than 128K modelled; no modelled time of this claim counts" in differ
+    assert differ in one["says"]
     code, out, _ = invoke("claims", "test", "small", *ONE)
     assert code == 0 and "×2.00 (2.00 … 2.00) of 128K, measured" in out and "×0.40 of 128K, replayed" in out
     assert "Measured and modelled disagree" in out

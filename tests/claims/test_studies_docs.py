@@ -5,7 +5,7 @@ from pathlib import Path
 
 from ztune.claims import found, publication, studies
 from ztune.claims.studies_docs import fill, markdown, tables
-from ztune.claims.study_sheets import StudySheet, published
+from ztune.claims.study_sheets import StudySheet
 
 PAGE = Path(__file__).parents[2] / "docs" / "studies.md"
 FOUND = PAGE.with_name("studies-found.json")
@@ -44,14 +44,6 @@ def test_a_row_may_be_set_against_one_of_another_table() -> None:
     assert bases["checksum-off"] == "compression-off/512"
     assert bases["compression-off"] == "compression-off/128K"
     assert set(bases.values()) <= source.rows().keys()
-
-
-def test_modelled_times_of_other_compressions_come_with_their_caveat() -> None:
-    study = found.load(FOUND).study("orientdb-graph")
-    assert study is not None
-    told = {table.name: table.caveat for table in published(publication.find("orientdb-graph"), study)}
-    assert "cost the processor" in told["load"] and "cost the processor" in told["backup"]
-    assert told["archive"] == ""
 
 
 def test_a_bar_in_a_cell_is_no_column() -> None:

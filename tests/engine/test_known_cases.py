@@ -114,6 +114,24 @@ def test_immediate_write_size(tmp_path: Path, noise: Path) -> None:
     assert replay(tmp_path, s, ops)["measure"]["zil"]["itx_needcopy"] == 1
 
 
+def test_a_block_that_its_group_has_written_goes_to_the_log_too(tmp_path: Path, noise: Path) -> None:
+    """Syncs that come while their transaction group is on its way to a slow disk, beyond what the ARC holds:
+    the block has left the cache, and is read to be logged."""
+    ops = Ops()
+    for i in range(200):
+        ops.add(WRITE, offset=(i % 100) * MIB, size=65536, step=5_000_000)
+        if i % 10 == 9:
+            ops.add(FSYNC, thread=1 + i % 4)
+    small = {"zfs_dirty_data_max": 16 * MIB, "zfs_txg_timeout": 1}
+    s = spec(noise, size=128 * MIB, properties={"recordsize": "1M"}, profile="hdd", tunables=small)
+    out = replay(tmp_path, s, ops)
+    check_sums(out)
+    zil = out["measure"]["zil"]
+    assert zil["itx_indirect"] == 200 and zil["commits"] == 20
+    # Blocks of the log with pointers only; the records' own blocks are data.
+    assert 0 < zil["bytes"] < MIB
+
+
 def test_sync_property(tmp_path: Path, noise: Path) -> None:
     ops = Ops()
     for i in range(20):
@@ -508,6 +526,22 @@ def test_what_threads_do_between_calls_takes_turns_on_the_processors(tmp_path: P
         found[cores] = replay(tmp_path, s, ops)["measure"]["model"]["most_s"]
     assert found[4] == pytest.approx(0.05, rel=0.1)
     assert found[1] == pytest.approx(0.2, rel=0.1)
+
+
+def test_who_waits_for_a_processor_is_given_it_before_one_who_goes_on(tmp_path: Path, noise: Path) -> None:
+    """Two threads work for 100 ms on one processor, in turns; a third one's calls wait for a turn each."""
+    ops = Ops(step=0, dur=0)
+    for thread in range(2):
+        ops.add(FSYNC, thread=thread, step=1_000_000)
+    for _ in range(20):
+        ops.t += 5_000_000
+        ops.add(READ, offset=0, size=512, thread=2)
+    for thread in range(2):
+        ops.add(READ, offset=0, size=512, thread=thread)
+    s = spec(noise, properties={"recordsize": "8K"}, closed=True)
+    s["processor"] = {"cores": 1, "rates": [], "calls": {"read_us": 100, "write_us": 0, "sync_us": 0}}
+    # A call of 0.1 ms, after two turns of 0.1 ms at most.
+    assert replay(tmp_path, s, ops)["measure"]["model"]["thread_wait_s_max"] < 20 * 0.0003 + 0.001
 
 
 def test_a_call_takes_the_processor_s_time(tmp_path: Path, noise: Path) -> None:

@@ -267,8 +267,6 @@ def replay_cannot(claim: Claim) -> str:
             return f"a replay leaves {name} out"
         if name in PROPERTIES and not PROPERTIES[name].replayed:
             return f"a replay leaves {name} out"
-        if metric.clock and name in {"compression", "checksum"}:
-            return f"a replay's modelled time leaves the processor time of {name} out"
         if metric.clock and head == "tunable" and name.startswith("zfs_vdev_") and name.endswith("_active"):
             return "a replay's modelled time does not know how many I/Os a disk is given at once"
     return ""

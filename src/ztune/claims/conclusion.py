@@ -234,12 +234,15 @@ _UNHELD = "nobody has held such modelled times against a real disk"
 
 def _deciding(claim: Claim, states: Sequence[tuple[Tried, Upshot]]) -> list[tuple[Tried, Upshot]]:
     """Return the conditions that decide: of times, a replay counts only of disks that nothing was measured
-    on.
+    on, and none at all where one says other than what was measured under the same condition.
     """
     done = [pair for pair in states if pair[1] != "untried"]
     if not MEASURED[claim.metric].clock:
         return done
+    beside = [each for each, _ in done if each.condition.modelled]
     measured = {each.condition.profile for each, _ in done if not each.condition.modelled}
+    if any(_contradicts(one, each) for one, _ in done if not one.condition.modelled for each in beside):
+        return [(each, s) for each, s in done if not each.condition.modelled]
     return [
         (each, s) for each, s in done if not (each.condition.modelled and each.condition.profile in measured)
     ]
@@ -254,25 +257,36 @@ def _replayed(beside: Sequence[tuple[Tried, Upshot]]) -> str:
         (upshot,) = found
         where = "the one condition" if len(beside) == 1 else f"all {len(beside)} conditions"
         said = {"holds": "holds", "fails": "does not hold", "open": "is too small to tell"}[upshot]
-        return f"By replay of the same disks, which models time, it {said} under {where}."
-    return f"By replay of the same disks, which models time, it {_apart(found)}."
+        return f"By replay, which models time, it {said} under {where}."
+    return f"By replay, which models time, it {_apart(found)}."
 
 
 def _disagreements(
     decided: Sequence[tuple[Tried, Upshot]], beside: Sequence[tuple[Tried, Upshot]]
 ) -> list[str]:
     """Return a sentence for each condition that was measured one way and replayed the other way."""
-    found = []
-    for measured, upshot in decided:
-        for modelled, other in beside:
-            same = measured.condition.elsewhere == modelled.condition.elsewhere
-            if same and {upshot, other} == {"holds", "fails"}:
-                found.append(
-                    f"Measured and modelled disagree with {_part('profile', measured.condition.profile)} and "
-                    f"{_part('arc', measured.condition.arc)}: {_ratios(measured)} measured, "
-                    f"{_ratios(modelled)} modelled; the measured one counts."
-                )
-    return found
+    return [
+        f"Measured and modelled disagree with {_part('profile', measured.condition.profile)} and "
+        f"{_part('arc', measured.condition.arc)}: {_ratios(measured)} measured, "
+        f"{_ratios(modelled)} modelled; no modelled time of this claim counts."
+        for measured, _ in decided
+        for modelled, _ in beside
+        if _contradicts(measured, modelled)
+    ]
+
+
+def _contradicts(measured: Tried, modelled: Tried) -> bool:
+    """Return whether a replay of the condition that ``measured`` is of lies outside its interval, by more
+    than a replay can tell."""
+    if measured.condition.modelled or measured.condition.elsewhere != modelled.condition.elsewhere:
+        return False
+    limit, replays = math.log1p(modelled.smallest), {each.other: each for each in modelled.compared}
+    return any(
+        _log(replays[one.other].ratio) + limit < _log(one.low)
+        or _log(replays[one.other].ratio) - limit > _log(one.high)
+        for one in measured.compared
+        if one.other in replays
+    )
 
 
 def _scatters(decided: Sequence[tuple[Tried, Upshot]]) -> list[str]:
@@ -298,11 +312,12 @@ def _here(
     why = "; ".join(dict.fromkeys(filter(None, (each.untried for each, _ in states))))
     rest = f" {left} of {len(states)} conditions were not tried{f': {why}' if why else ''}." if left else ""
     if not holding and not failing:
-        if not opened[0].condition.modelled:
+        measured = next((each for each in opened if not each.condition.modelled), None)
+        if measured is not None:
             what = "Too small to tell"
-            if claim.at_least and _goes_its_way(claim, opened[0]):
+            if claim.at_least and _goes_its_way(claim, measured):
                 what = f"It goes the way that it says; whether by {claim.at_least:.0%} is too small to tell"
-            return Word.TOO_SMALL, f"{what}: {_evidence(opened[0])}.{rest}"
+            return Word.TOO_SMALL, f"{what}: {_evidence(measured)}.{rest}"
         least = max(each.smallest for each in opened)
         return (
             Word.TOO_SMALL,

@@ -20,6 +20,7 @@ from ztune.analysis.results import collect
 from ztune.claims import claim as known
 from ztune.claims import publication, studies, study_trials, thumb
 from ztune.claims import verdict as verdicts
+from ztune.claims.accuracy import JOB_TIME
 from ztune.claims.conclusion import REPLAY, Upshot, Word
 from ztune.claims.studies import Kind, PublishedStudy
 from ztune.claims.study_trials import StudyTrials
@@ -44,6 +45,7 @@ def _sum(result: Mapping[str, Any], *names: str) -> float | None:
 
 
 COUNTS: dict[str, Metric] = {
+    JOB_TIME.key: JOB_TIME,
     **{
         key: REPLAYED[key]
         for key in (

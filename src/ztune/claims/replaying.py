@@ -20,7 +20,7 @@ from ztune.claims.conclusion import REPLAY, Compared, Condition, Scatter, Tried
 from ztune.claims.recordings import Recordings
 from ztune.errors import InputError, MissingError, ZtuneError
 from ztune.places.engine import Engine
-from ztune.places.replay import Replay, sweep
+from ztune.places.replay import Replay, sweep, unpaced
 from ztune.runs import screening
 from ztune.runs.asked import suited
 from ztune.runs.observer import Observer
@@ -326,7 +326,7 @@ class Replays:
         return found
 
     def _tried(self, each: _Comparison, stored: Mapping[str, _Stored]) -> Tried:
-        metric = replayed(each.claim.metric)
+        metric = replayed(each.claim.metric, closed=all(unpaced(s.trace) for s in each.sides))
         assert metric is not None  # replay_cannot comes first
         differ = len({s.trace.sha for s in each.sides}) > 1
         by_work = differ and each.claim.metric in _PER_OPERATION

@@ -18,7 +18,7 @@ from ztune.claims.found import FoundStudies, FoundStudy, FoundVerdict
 from ztune.claims.study_sheets import RatioTable, StudySheet
 from ztune.study.docs import fill_tables
 
-_SHOWN = ("modelled_s", "written", "read", "allocated")
+_LEFT_OUT = ("busy_s",)
 
 
 def tables(found: FoundStudies) -> dict[str, list[str]]:
@@ -45,7 +45,7 @@ def _study(study: FoundStudy, openzfs: str) -> list[str]:
         if not table.run:
             continue
         told = f"{table.quantity}{f', published in {table.unit}' if table.unit else ''}"
-        lines += [*_wrapped(f"**{table.name}**: {told}. Ratios to {table.base}. {table.caveat}"), ""]
+        lines += [*_wrapped(f"**{table.name}**: {told}. Ratios to {table.base}."), ""]
         lines += [*markdown(_sheet(table)), ""]
     ends = [step.end for step in steps.values() if step.end is not None]
     if ends:
@@ -87,12 +87,13 @@ def _advice(found: FoundStudies) -> list[str]:
 
 def _sheet(table: RatioTable) -> StudySheet:
     told = ("published",) if table.unit else ()
+    shown = [metric for metric in table.ratios if metric not in _LEFT_OUT]
     rows = []
     for row in table.rows:
         figure = (units.times(row.published),) if told else ()
-        ours = tuple(units.times(row.ours[m]) for m in _SHOWN)
+        ours = tuple(units.times(row.ours[m]) for m in shown)
         rows.append((row.name, *figure, *ours, row.trial or row.why))
-    return StudySheet(("layout", *told, *(study_sheets.HEADS[m] for m in _SHOWN), "trial"), tuple(rows))
+    return StudySheet(("layout", *told, *(study_sheets.HEADS[m] for m in shown), "trial"), tuple(rows))
 
 
 def _wrapped(text: str) -> list[str]:

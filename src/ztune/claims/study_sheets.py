@@ -10,7 +10,7 @@ from statistics import median
 
 from ztune.analysis import units
 from ztune.claims import publication, thumb
-from ztune.claims.accuracy import smallest
+from ztune.claims.accuracy import JOB_TIME, smallest
 from ztune.claims.conclusion import REPLAY, Upshot
 from ztune.claims.found import (
     BESIDE_TIME,
@@ -27,17 +27,16 @@ from ztune.claims.thumb import RecordSizeSweep
 from ztune.study import ready
 from ztune.units import format_size
 
-RATIOS = ("modelled_s", "busy_s", "written", "read", "allocated")
-"""Metrics that are shown as ratios to a table's base."""
+RATIOS = ("job_s", "modelled_s", "busy_s", "written", "read", "allocated")
+"""Metrics that are shown as ratios to a table's base; the first where the base's job went as fast as it
+could."""
 HEADS = {
-    "modelled_s": "modelled time", "busy_s": "busiest disk", "written": "bytes written", "read": "bytes read",
-    "allocated": "space", "write_ops": "writes", "read_ops": "reads", "rmw_reads": "read-modify-write reads",
-    "zil_bytes": "ZIL", "flushes": "flushes", "arc_misses": "ARC misses",
+    "job_s": "job's time", "modelled_s": "modelled time", "busy_s": "busiest disk",
+    "written": "bytes written", "read": "bytes read", "allocated": "space", "write_ops": "writes",
+    "read_ops": "reads", "rmw_reads": "read-modify-write reads", "zil_bytes": "ZIL",
+    "flushes": "flushes", "arc_misses": "ARC misses",
 }  # fmt: skip
-_OURS = {"time": "modelled_s", "per_second": "modelled_s", "space": "allocated"}
-
-
-_PROCESSOR = re.compile(r"^(?!database)[a-z]+\.(compression|checksum)=")
+_TIMES = {"job_s": "predicted time", "modelled_s": "modelled time"}
 
 
 @dataclass(frozen=True)
@@ -83,12 +82,9 @@ class RatioTable:
     note: str = ""
 
     @property
-    def caveat(self) -> str:
-        """What the modelled times of these layouts leave out, in a sentence; "" for nothing of note."""
-        told = {tuple(part for part in row.set.split(", ") if _PROCESSOR.search(part)) for row in self.rows}
-        if len(told) < 2:
-            return ""
-        return "Modelled times leave out what ZFS's compression and checksums cost the processor."
+    def ratios(self) -> tuple[str, ...]:
+        """The metrics that are shown of it."""
+        return RATIOS if any(row.ours["job_s"] is not None for row in self.rows) else RATIOS[1:]
 
     @property
     def run(self) -> int:
@@ -124,7 +120,7 @@ def _published(source: Publication, table: Table, found: FoundStudy) -> RatioTab
         quantity=table.quantity,
         unit=table.unit,
         base=base.removeprefix(f"{table.name}/"),
-        main=_OURS.get(table.metric),
+        main=_main(table, mine),
         inverse=table.metric == "per_second",
         rows=tuple(out),
         note=table.note,
@@ -138,6 +134,18 @@ def _row(
     if one is None:
         return RatioRow(name, "", figure, told, ours, "", "not run")
     return RatioRow(name, one.set, figure, told, ours, one.trial, one.why)
+
+
+def _main(table: Table, base: FoundLayout | None) -> str | None:
+    """Return the metric of ours that stands for what ``table`` has."""
+    if table.metric in ("time", "per_second"):
+        return _time_of(base)
+    return "allocated" if table.metric == "space" else None
+
+
+def _time_of(base: FoundLayout | None) -> str:
+    """Return the metric that says how long the job of a table with this base takes."""
+    return "job_s" if base is not None and "job_s" in base.counts else "modelled_s"
 
 
 def _over(one: FoundLayout | None, base: FoundLayout | None, metric: str) -> float | None:
@@ -167,7 +175,7 @@ def unpublished(source: Publication, found: FoundStudy) -> list[RatioTable]:
         rows = tuple(_row(e.name.split(": ", 1)[1], "", None, e, base) for e in layouts)
         name = "" if base is None else base.name.split(": ", 1)[-1]
         out.append(
-            RatioTable(study, "layouts without a published figure", "", name, "modelled_s", False, rows)
+            RatioTable(study, "layouts without a published figure", "", name, _time_of(base), False, rows)
         )
     return out
 
@@ -178,27 +186,22 @@ def ratio_sheet(table: RatioTable) -> StudySheet:
     head = (
         "layout",
         *((f"published, {table.unit}", "published") if told else ()),
-        *(HEADS[m] for m in RATIOS),
+        *(HEADS[m] for m in table.ratios),
     )
     rows = []
     for row in table.rows:
-        ours = (
-            [units.times(row.ours[m]) for m in RATIOS] if row.trial else [row.why or "not run", *("–",) * 4]
-        )
+        left_out = [row.why or "not run", *("–",) * (len(table.ratios) - 1)]
+        ours = [units.times(row.ours[m]) for m in table.ratios] if row.trial else left_out
         rows.append((row.name, *((row.figure, units.times(row.published)) if told else ()), *ours, row.trial))
     return StudySheet((*head, "trial"), tuple(rows))
 
 
 def count_sheet(found: FoundStudy, names: Sequence[str]) -> StudySheet:
     """Return what each of the layouts ``names`` made OpenZFS do."""
-    rows = []
-    for name in names:
-        layout = found.layout(name)
-        if layout is None or not layout.trial:
-            continue
-        cells = (_shown(layout, key) for key in COUNTS)
-        rows.append((name, *cells, layout.trial))
-    return StudySheet(("layout", *(HEADS[key] for key in COUNTS), "trial"), tuple(rows))
+    ran = [one for name in names if (one := found.layout(name)) is not None and one.trial]
+    shown = [key for key in COUNTS if key != JOB_TIME.key or any(key in one.counts for one in ran)]
+    rows = [(one.name, *(_shown(one, key) for key in shown), one.trial) for one in ran]
+    return StudySheet(("layout", *(HEADS[key] for key in shown), "trial"), tuple(rows))
 
 
 def _shown(layout: FoundLayout, key: str) -> str:
@@ -279,7 +282,7 @@ def finding(source: Publication, study: FoundStudy) -> str:
     """Return in a sentence or two what the steps show, or the first table that was run."""
     if steps := [step for step in ladder(study) if step.joined and step.values["modelled_s"]]:
         return _climbed(steps)
-    tables = [t for t in published(source, study) if t.main == "modelled_s" and t.run > 1]
+    tables = [t for t in published(source, study) if t.main in _TIMES and t.run > 1]
     own = [t for t in unpublished(source, study) if t.run > 1]
     if not tables and not own:
         return "Not run yet."
@@ -290,26 +293,25 @@ def finding(source: Publication, study: FoundStudy) -> str:
         pick = max if table.inverse else min
         best = pick(told, key=lambda row: row.published or 0.0)
         parts.append(f"Published best of {table.name}: {best.name}, {_than(best.published, table.base)}.")
-    ours = [row for row in table.rows if row.ours["modelled_s"] is not None]
-    times = [row.ours["modelled_s"] or 1.0 for row in ours]
-    spread, least = max(times) / min(times) - 1, smallest(COUNTS["modelled_s"])
+    key = table.main or "modelled_s"
+    ours = [row for row in table.rows if row.ours[key] is not None]
+    times = [row.ours[key] or 1.0 for row in ours]
+    spread, least, what = max(times) / min(times) - 1, smallest(COUNTS[key]), _TIMES[key]
     if spread <= least:
         parts.append(
-            f"Here modelled times differ by at most {spread:.0%}, "
-            f"less than the {least:.0%} that a replay can tell."
+            f"Here {what}s differ by at most {spread:.0%}, less than the {least:.0%} that a replay can tell."
         )
     else:
-        low = min(ours, key=lambda row: row.ours["modelled_s"] or 1.0)
-        high = max(ours, key=lambda row: row.ours["modelled_s"] or 1.0)
-        less, more = low.ours["modelled_s"] or 1.0, high.ours["modelled_s"] or 1.0
+        low = min(ours, key=lambda row: row.ours[key] or 1.0)
+        high = max(ours, key=lambda row: row.ours[key] or 1.0)
+        less, more = low.ours[key] or 1.0, high.ours[key] or 1.0
         parts.append(
-            f"Here least modelled time: {low.name}, {_than(less, table.base)}."
+            f"Here least {what}: {low.name}, {_than(less, table.base)}."
             if less < 1 / (1 + least)
-            else f"Here none has clearly less modelled time than {table.base}."
+            else f"Here none has clearly less {what} than {table.base}."
         )
         if more > 1 + least:
             parts.append(f"Most: {high.name}, {_than(more, table.base)}.")
-    parts += [table.caveat] if table.caveat else []
     wrote = [row for row in ours if row.ours["written"] is not None]
     if wrote:
         one = min(wrote, key=lambda row: row.ours["written"] or 1.0)

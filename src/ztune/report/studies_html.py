@@ -45,6 +45,7 @@ def render(found: FoundStudies) -> str:
         thumb=study_sheets.thumb_sheet(found.sweeps),
         sample=charts.mark_sample,
         time_share=smallest(COUNTS["modelled_s"]),
+        job_share=smallest(COUNTS["job_s"]),
     )
 
 
@@ -88,7 +89,7 @@ def _table(table: RatioTable, study: FoundStudy) -> dict[str, Any]:
             marks["published"] = row.published
         if ours:
             marks["ours"] = 1 / ours if table.inverse else ours
-        if row.ours["written"] and not table.inverse and table.main == "modelled_s":
+        if row.ours["written"] and not table.inverse and table.main in ("job_s", "modelled_s"):
             marks["written"] = row.ours["written"]
         rows.append(RatioMarks(row.name, marks))
     kinds = {k: v for k, v in _PUBLISHED.items() if any(k in row.marks for row in rows)}

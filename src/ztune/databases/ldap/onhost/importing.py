@@ -186,6 +186,7 @@ class LdapImport(LaunchedJob):
             operations=wanted.entries * self._imports,
             unit="entry",
             latency_ms={},
+            offered_per_second=0.0,
             details={
                 "input": {**asdict(wanted), "kind": str(self.params["input"])},
                 "imported_as_it_says": self.server.claims(self._said()),

@@ -114,6 +114,7 @@ class OrientdbImport(OrientJob):
             else self.own.records,
             unit="record",
             latency_ms={},
+            offered_per_second=0.0,
             details={"export_bytes": export.stat().st_size, **self.details()},
         ).undilated(self.dilation)
         self.synch(result, progress)
@@ -176,6 +177,7 @@ class OrientdbBackup(OrientJob):
             operations=self.input.terms + self.input.lines,
             unit="record",
             latency_ms={},
+            offered_per_second=0.0,
             details={
                 "backup_bytes": target.stat().st_size,
                 "database_bytes": places.size_of(self.path("data")),
@@ -244,6 +246,7 @@ class OrientdbArchive(LaunchedJob, OrientJob):
             operations=1,
             unit="file",
             latency_ms={},
+            offered_per_second=0.0,
             details={
                 "archived_bytes": size,
                 "bytes_per_second": size / seconds * self.dilation,
@@ -319,6 +322,7 @@ class OrientdbLucene(OrientJob):
             operations=int(found["indexed"]),
             unit="vertex",
             latency_ms={},
+            offered_per_second=0.0,
             details=self.details(),
         ).undilated(self.dilation)
         self.synch(result, progress)
