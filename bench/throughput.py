@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import statistics
 import sys
 import tempfile
@@ -35,7 +36,9 @@ from ztune.trace.reader import Trace
 PARAMS = {
     "postgres-oltp": ["scale=8", "seconds=8", "rate=0", "warmup=0"],
     "mariadb-oltp": ["size=128M", "seconds=8", "rate=0", "warmup=0"],
+    "sqlite": ["size=128M", "seconds=8", "rate=0", "warmup=1"],
 }
+SHIPPED = {**STUDIES, "sqlite": STUDIES["fio"]}
 LAYOUTS = (
     "32K, no log device, latency, lz4",
     "8K, no log device, latency, off",
@@ -59,9 +62,12 @@ class CostlyCalls(Replay):
 
 
 def _study(workload: str, profile: str, folder: Path) -> str:
-    shipped = Path(__file__).parents[1] / "studies" / f"{STUDIES[workload]}.toml"
+    shipped = Path(__file__).parents[1] / "studies" / f"{SHIPPED[workload]}.toml"
     path = folder / f"{profile}.toml"
-    path.write_text(shipped.read_text().replace('"hdd-7200"', f'"{profile}"'))
+    text = shipped.read_text().replace('"hdd-7200"', f'"{profile}"')
+    # SQLite has no study of its own: the grid is the same for all.
+    text = re.sub(r'(?m)^workload = ".*"$', f'workload = "{workload}"', text)
+    path.write_text(re.sub(r"(?s)\[parameters\]\n.*?\n\n", "", text))
     return str(path)
 
 
