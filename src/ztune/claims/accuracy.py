@@ -3,8 +3,7 @@
 From the table "Databases of 8 GB" of docs/accuracy.md, whose other side is a mount; flushes from "Screening
 against the lab", space from "Replay, mount and lab side by side", how long a job takes from "Predicted
 throughput": predicted / measured of each two layouts of a table, and the share within which nine in ten of
-these ratios are right, rounded up. A test computes them
-again.
+these ratios are right, rounded up. A test computes them again.
 """
 
 from __future__ import annotations
