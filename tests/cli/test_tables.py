@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -59,13 +60,26 @@ def test_tables_of_what_there_is(words: str, heads: tuple[str, ...]) -> None:
     holds("\n".join(shown.splitlines()[start:]).partition("\n`")[0], *heads)
 
 
-def test_runs() -> None:
+def make_runs(*names: str) -> None:
     with Store.open() as store:
-        for name in ("short", "a name that somebody found to be quite descriptive"):
+        for name in names:
             store.create_run(
                 kind="screen", study=ready.find("sqlite"), trace_path=Path("/srv/one/trace-of-a-day.trace"),
                 trace_sha="0" * 64, environment={}, versions={}, seed=1, name=name,
             )  # fmt: skip
+
+
+def test_the_last_runs_are_shown_unless_all_are_asked_for() -> None:
+    make_runs(*(f"run-{i:02d}" for i in range(1, 23)))
+    shown = call("runs")
+    assert "run-02" not in shown and "run-03" in shown and "run-22" in shown
+    assert shown.rstrip().endswith("and 2 older runs: --all")
+    assert "run-01" in call("runs", "--all") and "older" not in call("runs", "--all")
+    assert len(json.loads(call("runs", "--json"))) == 22
+
+
+def test_runs() -> None:
+    make_runs("short", "a name that somebody found to be quite descriptive")
     shown = call("runs")
     holds(shown, "run", "created (UTC)", "status", "trials", "name", "trace, or where it ran")
     assert "trace-of-a-day.trace" in shown.replace("\n", "").replace(" ", "")

@@ -46,7 +46,7 @@ def test_a_line_is_a_layout_with_medians_and_its_ratio_to_the_base(rows: list[Re
     assert other["cells"]["time"][:2] == [pytest.approx(0.03), "30.0 ms"]
     assert other["cells"]["time"][2:] == [pytest.approx(2.0), "×2.00"]
     assert other["cells"]["written"][2] == pytest.approx(0.5)
-    assert other["set"] == {"wal.recordsize": "128K"} and other["layout"] == "wal.recordsize=128K"
+    assert other["set"] == runs.CHANGES and other["layout"] == "wal.recordsize=128K, workload.clients=4"
     failed = found["rows"][2]
     assert failed["failed"] and failed["cells"] == {}
 

@@ -14,6 +14,7 @@ from synthetic_traces import make_trace
 
 from ztune.report import results_html
 from ztune.results import export, file, private
+from ztune.results.merge import merge
 from ztune.results.row import WITHHELD, ResultRow
 from ztune.store.connection import Connection, ReadOnlyError
 from ztune.store.db import Store
@@ -76,6 +77,9 @@ def test_a_trial_has_its_own_machine_and_measured_figures(rows: list[ResultRow])
     assert first.parameters == {
         "scale": 25, "size": "400M", "content": "text", "script": WITHHELD, "full_page_writes": True,
     }  # fmt: skip
+    # What a layout changes of the job is the layout's: merging would refuse a run of two jobs.
+    assert second.parameters == first.parameters and second.settings["workload.clients"] == "4"
+    assert len(merge({"": rows}).rows) == len(rows)
     time = second.named("time")
     assert time is not None and time.value == pytest.approx(0.02) and time.basis == "measured"
 

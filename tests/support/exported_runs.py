@@ -25,6 +25,10 @@ def _profiles() -> dict[str, Any]:
     return {PRIVATE: {**own, "name": PRIVATE, "description": PRIVATE, "source": PRIVATE}}
 
 
+# What a layout changes of the files, and of the job.
+CHANGES = {"wal.recordsize": "128K", "workload.clients": "4"}
+
+
 def private_layout() -> Layout:
     """A layout whose every name is private."""
     return parse_layout(
@@ -118,7 +122,7 @@ def measured(store: Store, **target: Any) -> Run:
              "params": {"scale": 25, "size": "400M", "full_page_writes": True, "content": "text",
                         "script": PRIVATE, "home": f"/home/{PRIVATE}"}},
     )  # fmt: skip
-    layouts = (study.layout, with_settings(study.layout, {"wal.recordsize": "128K"}, PRIVATE))
+    layouts = (study.layout, with_settings(study.layout, CHANGES, PRIVATE))
     for block in (1, 2):
         for number, layout in enumerate(layouts):
             trial = store.add_trial(run.id, layout, target="ssh", is_baseline=number == 0, block=block)

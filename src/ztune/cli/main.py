@@ -25,7 +25,7 @@ COMMANDS: dict[str, str] = {
     "record": "Record the file I/O of a command or of running processes.",
     "trace": "Look at a recorded trace.",
     "screen": "Rank layouts for a recorded trace.",
-    "fleet": "Replays on many machines: certificates for them.",
+    "fleet": "Many machines: their certificates, and whether they are ready.",
     "run": "Run the real database on layouts of real ZFS.",
     "clean": "Destroy what cut trials left behind.",
     "crashtest": "Cut a database's power again and again, and check each commit.",

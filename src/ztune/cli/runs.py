@@ -14,6 +14,9 @@ from ztune.errors import InputError
 from ztune.runs.named import resolve
 from ztune.store import deletion
 from ztune.store.db import Store
+from ztune.units import counted
+
+_SHOWN = 20
 
 
 @click.command("runs")
@@ -25,13 +28,14 @@ def command(
         help="Delete this run, and the trace that was made for it alone. Repeatable.",
     ),
     yes: bool = option("--yes", help="With --delete: do it. Without --yes it is only shown."),
+    every: bool = option("--all", help=f"All of them, not only the last {_SHOWN}."),
     as_json: bool = json_option,
 ) -> None:
-    """List the runs, oldest first, or delete some.
+    """List the last runs, oldest first, or delete some.
 
     \b
       ztune runs
-      ztune runs --json
+      ztune runs --json                    all of them
       ztune runs --delete 7f3k2a           show what that deletes
       ztune runs --delete 7f3k2a --yes
 
@@ -46,7 +50,9 @@ def command(
         raise InputError("--yes goes with --delete RUN")
     with Store.open() as store:
         rows = []
-        for run in store.runs():
+        runs = store.runs()
+        shown = runs if every or as_json else runs[-_SHOWN:]
+        for run in shown:
             trials = store.trials(run.id)
             # A run whose process is gone was cut without a chance to say so.
             status = "interrupted" if run.status == "running" and not store.is_live(run) else run.status
@@ -85,6 +91,8 @@ def command(
         (*heads, "made by") if by else heads,
         [(*_cells(row), row["made_by"]) if by else _cells(row) for row in rows],
     )
+    if len(runs) > len(shown):
+        output.echo(f"and {counted(len(runs) - len(shown), 'older run')}: --all")
 
 
 def _cells(row: dict[str, Any]) -> tuple[str, ...]:

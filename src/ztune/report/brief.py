@@ -309,8 +309,9 @@ def _lines(brief: Brief, width: int, fit: _Fit) -> list[Text]:
     if brief.roles[fit.roles :]:
         left = ", ".join(role.where for role in brief.roles[fit.roles :])
         out += _part("", [_cut(f"and {left}: {_MORE}", width - _LABEL)], "dim")
-    out += [Text()] * (fit.blanks > 1)
-    out += _figures(brief, width, fit)
+    figures = _figures(brief, width, fit)
+    out += [Text()] * (fit.blanks > 1 and bool(figures))
+    out += figures
     out += [Text()] * (fit.blanks > 0)
     sure = replace(brief.sure, text=f"{brief.level}. {brief.sure.text}")
     for label, said in (

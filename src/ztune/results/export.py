@@ -9,7 +9,7 @@ from typing import Any
 
 from ztune.analysis.basis import basis
 from ztune.analysis.metrics import operations, table
-from ztune.databases import database, registry
+from ztune.databases import database
 from ztune.errors import InputError
 from ztune.results import private
 from ztune.results.row import PLACES, ResultRow, RowMetric
@@ -58,7 +58,7 @@ def _of(origin: str, run: Run, trials: Sequence[Trial]) -> Iterator[ResultRow]:
         layout = private.layout(trial.layout, names, shared["workload"])
         disks, device = _disks(run, trial.layout, layout)
         yield ResultRow(
-            **{**shared, "parameters": {**shared["parameters"], **_own(shared["workload"], trial.layout)}},
+            **shared,
             origin=origin,
             run=run.id,
             trial=trial.number,
@@ -77,17 +77,6 @@ def _of(origin: str, run: Run, trials: Sequence[Trial]) -> Iterator[ResultRow]:
             durability=judge(trial.layout).klass.value,
             metrics=_metrics(run, trial, each),
         )
-
-
-def _own(workload: str, layout: Layout) -> dict[str, Any]:
-    """Return the parameters that are a layout's own, as numbers where they are some."""
-    if not workload or not layout.workload:
-        return {}
-    try:
-        whole = registry.get(workload).Parameters.parse(workload, layout.workload).resolved()
-    except InputError:  # what goes with the base's others alone, or is of another version
-        whole = layout.workload
-    return private.parameters(workload, {name: whole[name] for name in layout.workload})
 
 
 def _shared(run: Run) -> dict[str, Any]:

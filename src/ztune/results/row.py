@@ -70,7 +70,11 @@ class ResultRow:
     )
     workload: str = field(metadata=_says("The workload of ztune's; empty: none, or another's.", of="run"))
     parameters: dict[str, Scalar] = field(
-        metadata=_says(f"Its parameters, as JSON. Text of the user's is `{WITHHELD}`.", of="run")
+        metadata=_says(
+            "Its parameters, as JSON; what a layout changes of them is in `settings`, as `workload.NAME`. "
+            f"Text of the user's is `{WITHHELD}`.",
+            of="run",
+        )
     )
     disks: str = field(
         metadata=_says(
