@@ -48,6 +48,9 @@ QUIET = {
 }
 """Each worker of Dask watches its process so often that 256 in one process do little else."""
 
+SCHEDULER = {"DASK_DISTRIBUTED__ADMIN__LOW_LEVEL_LOG_LENGTH": "10"}
+"""What `ztune fleet certs` writes for a scheduler."""
+
 
 def run_all(executor: Executor, planned: Iterator[PlannedReplay], said: Any = None) -> float:
     """Replay all of ``planned`` as a screening does; return the seconds."""
@@ -148,7 +151,7 @@ def many(trace: Trace, workers: int, layouts: int, seconds: float) -> None:
         scheduler = subprocess.Popen(
             [sys.executable, "-m", "distributed.cli.dask_scheduler", "--host", "127.0.0.1", "--port", "0",
              "--no-dashboard", "--no-show", "--scheduler-file", str(file)],
-            stderr=subprocess.DEVNULL,
+            env={**os.environ, **SCHEDULER}, stderr=subprocess.DEVNULL,
         )  # fmt: skip
         others = [scheduler]
         try:

@@ -1,8 +1,11 @@
 #include "control.h"
 
+#include <assert.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -220,9 +223,26 @@ static void *serve(void *arg)
 	return arg;
 }
 
-int control_start(const char *path, const spec_t *spec, fl_volume_t **vols, err_t *err)
+/* By way of its directory: a socket's path has at most 107 bytes, that of a store may have more. */
+static int bind_at(int fd, const char *path)
 {
 	struct sockaddr_un a = {.sun_family = AF_UNIX};
+	const char *name = strrchr(path, '/') + 1; /* what is in a store has the store's path before it */
+	char *parent = strndup(path, (size_t)(name - path));
+	int n, rc, dir = parent == NULL ? -1 : open(parent, O_PATH | O_DIRECTORY | O_CLOEXEC);
+
+	free(parent);
+	if (dir < 0)
+		return -1;
+	n = snprintf(a.sun_path, sizeof(a.sun_path), "/proc/self/fd/%d/%s", dir, name);
+	assert(n < (int)sizeof(a.sun_path)); /* "control" */
+	rc = bind(fd, (struct sockaddr *)&a, sizeof(a));
+	(void)close(dir);
+	return rc;
+}
+
+int control_start(const char *path, const spec_t *spec, fl_volume_t **vols, err_t *err)
+{
 	pthread_t t;
 
 	C.spec = spec;
@@ -231,13 +251,9 @@ int control_start(const char *path, const spec_t *spec, fl_volume_t **vols, err_
 		abort();
 	control_reset();
 	(void)unlink(path);
-	if (strlen(path) >= sizeof(a.sun_path))
-		return err_set(err, "The path of a socket has at most %zu bytes, %s has more; take a shorter --store.",
-		    sizeof(a.sun_path) - 1, path);
-	(void)memcpy(a.sun_path, path, strlen(path) + 1);
 	C.listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	if (C.listener < 0 || bind(C.listener, (struct sockaddr *)&a, sizeof(a)) != 0 || chmod(path, 0600) != 0 ||
-	    listen(C.listener, 16) != 0 || pthread_create(&t, NULL, serve, NULL) != 0)
+	if (C.listener < 0 || bind_at(C.listener, path) != 0 || chmod(path, 0600) != 0 || listen(C.listener, 16) != 0 ||
+	    pthread_create(&t, NULL, serve, NULL) != 0)
 		return err_set(err, "%s can't be opened: %s.", path, strerror(errno));
 	return 0;
 }

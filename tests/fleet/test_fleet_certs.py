@@ -26,7 +26,9 @@ def test_they_are_made_for_their_user_alone(tmp_path: Path) -> None:
     key = serialization.load_pem_private_key((folder / "fleet.key").read_bytes(), None)
     assert key.public_key() == ours.public_key() != authority.public_key()
     assert (ours.not_valid_after_utc - ours.not_valid_before_utc).days == 30
-    tls = yaml.safe_load((folder / "dask.yaml").read_text())["distributed"]["comm"]["tls"]
+    dask = yaml.safe_load((folder / "dask.yaml").read_text())["distributed"]
+    assert dask["admin"]["low-level-log-length"] == 10, "what bounds a scheduler's memory"
+    tls = dask["comm"]["tls"]
     assert tls["worker"] == {"cert": f"{folder}/fleet.pem", "key": f"{folder}/fleet.key"}
 
 

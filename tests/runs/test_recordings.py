@@ -381,7 +381,8 @@ def test_rows_of_layouts_with_jobs_of_their_own(file: Path, stand_in_engine: Pat
         rows = export.rows(store, [store.run()])
     by_clients = {row.changes: row for row in rows}
     eight = by_clients["workload.clients=8"]
-    assert eight.parameters["clients"] == 8 and eight.settings["workload.clients"] == "8"
+    assert eight.settings["workload.clients"] == "8"
+    assert eight.parameters == by_clients["base"].parameters, "the job's own are the same in all rows of a run"
     time = eight.named("modelled_s")
     assert time is not None and time.meaning == "modelled time per op"
     one = by_clients["base"].named("modelled_s")

@@ -23,6 +23,10 @@ distributed:
       scheduler: {{cert: {folder}/fleet.pem, key: {folder}/fleet.key}}
       worker: {{cert: {folder}/fleet.pem, key: {folder}/fleet.key}}
       client: {{cert: {folder}/fleet.pem, key: {folder}/fleet.key}}
+  admin:
+    # Of each worker a scheduler keeps so many transitions and events, for Dask's developers: by default a
+    # thousand, by which it grows by 12 MiB with each 1,000 layouts.
+    low-level-log-length: 10
 """
 
 

@@ -104,9 +104,10 @@ def test_loaded_once(host: Host, tmp_path: Path) -> None:
     assert sum("mounted by process" in e.get("text", "") for e in first.events) == 3
     [pools] = kept.iterdir()
     before = {path.name: (path.stat().st_mtime_ns, path.stat().st_size) for path in pools.iterdir()}
-    # Short names: the path of a socket has at most 107 bytes.
-    (tmp_path / "b").mkdir()
-    other = Host(tmp_path / "b", settings={"slog": "nvme", "data.logbias": "throughput"})
+    # A long name, too: the path of a socket has at most 107 bytes, a mount's store is not bound by that.
+    deep = tmp_path / ("deep" * 30)
+    deep.mkdir()
+    other = Host(deep, settings={"slog": "nvme", "data.logbias": "throughput"})
     again = run_trial(other.keeping(kept))
     assert (again.status, again.errors) == ("ok", "")
     assert sum("mounted by process" in e.get("text", "") for e in again.events) == 2
