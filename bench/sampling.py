@@ -68,11 +68,11 @@ class Recorded:
 
 
 RECORDINGS = {
-    "postgres": Recorded("postgres-oltp", {"size": "3G", "rate": "400", "seconds": "30"}),
-    "rocksdb": Recorded("rocksdb", {"size": "3G", "rate": "1500", "seconds": "30"}),
-    "mariadb": Recorded("mariadb-oltp", {"size": "2G", "rate": "100", "seconds": "30"}),
+    "postgres": Recorded("postgres-oltp", {"size": "1500M", "rate": "400", "seconds": "30"}),
+    "rocksdb": Recorded("rocksdb", {"size": "1500M", "rate": "1500", "seconds": "30"}),
+    "mariadb": Recorded("mariadb-oltp", {"size": "1500M", "rate": "100", "seconds": "30"}),
     "wiredtiger": Recorded(
-        "mongo-restore", {"size": "2G", "engine": "wiredtiger", "block_compressor": "none"}
+        "mongo-restore", {"size": "1G", "engine": "wiredtiger", "block_compressor": "none"}
     ),
 }
 FIGURES = {
