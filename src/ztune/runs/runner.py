@@ -52,6 +52,9 @@ SLOW = 3.0
 LEAST_SLOW_S = 60.0
 """A block that takes so many times the usual, and at least so long, is cut where all others wait for it."""
 CLEAN_S = 600.0  # on one of several hosts, before a run goes on without it
+STILL_S = 120.0
+"""So long is waited for a trial of this run that still runs on a host: one whose connection was cut ends, and
+destroys what it made, once its host has noticed."""
 ANSWER_S = 60.0
 STOP_S = 120.0
 """A trial that was told to stop and has not ended after so long is left: its host hangs."""
@@ -721,7 +724,8 @@ class _Runner:
         if ended.asked:
             raise KeyboardInterrupt
         if error is not None and ended.error_step is None:
-            self.clean(host)  # it ended without a word: killed, perhaps, before it could tidy up
+            # It ended without a word: killed, perhaps, before it could tidy up.
+            self.hosts.begin(host, "returning", functools.partial(self._tidy, host))
 
     def _keep(self, trial: Trial, ended: trials.Ended, error: str | None) -> None:
         """Store what a trial ended with, and say it."""
@@ -819,7 +823,16 @@ class _Runner:
         """Cut the block of a host that all others wait for, far beyond what blocks take."""
         now = time.monotonic()
         for host in self.hosts.all:
-            if host.doing != "trial" or self.hosts.rack is None:
+            if self.hosts.rack is None:
+                continue
+            if host.doing == "returning" and now - host.since > CLEAN_S:
+                # It answers, and yet what it is asked to do does not end.
+                self.hosts.abandon(host)
+                host.trial = None
+                self._warn(f"{host.label} did not come back within {CLEAN_S:.0f} s: it is left out")
+                self._leave_block(host, f"{host.label} was lost")
+                continue
+            if host.doing != "trial":
                 continue
             if host.cut and now - host.cut > STOP_S:
                 threading.Thread(target=host.stop.give_up, daemon=True).start()
@@ -903,8 +916,27 @@ class _Runner:
         self._say_left(self._clean(host))
 
     def _clean(self, host: HostAtWork) -> list[str]:
+        """Destroy what dead trials left on ``host`` and return what stayed. Raises Lost, also where a trial
+        of this run does not end.
+        """
         program = host.place.put(self._bundle)
-        return trials.clean(host.place, program, lambda _: None, self._patience)
+        until = time.monotonic() + STILL_S
+        while True:
+            found = trials.clean(host.place, program, lambda _: None, self._patience)
+            if self.run.id not in found.running:
+                return found.stayed
+            interrupt.check()
+            if time.monotonic() > until or self.hosts.gone.wait(_PAUSE_S):
+                raise Lost(f"a trial of this run still runs on {host.place.name}")
+
+    def _tidy(self, host: HostAtWork) -> list[str]:
+        """Destroy what a trial left that ended without a word; return what stayed. Raises Lost."""
+        try:
+            return self._clean(host)
+        except ZtuneError as error:
+            if self.hosts.rack is None:
+                raise
+            return self._reconnect(host, str(error))
 
     def _say_left(self, left: Iterable[str]) -> None:
         for sentence in left:
