@@ -87,8 +87,8 @@ FIGURES = {
     "modelled time": ("model", "modelled_s"),
 }
 METRICS = {
-    "bytes read": "read", "bytes written": "written", "ZIL bytes": "zil_bytes", "space": "allocated",
-    "modelled time": "modelled_s",
+    "bytes read": "read", "writes": "write_ops", "bytes written": "written", "ZIL bytes": "zil_bytes",
+    "space": "allocated", "modelled time": "modelled_s",
 }  # fmt: skip
 """The figures of which a screening gives an interval."""
 FEW = {"reads": 100, "writes of data": 100, "writes": 100, "ZIL writes": 100, "modelled time": 0.1}

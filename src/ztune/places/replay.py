@@ -49,7 +49,7 @@ def prepare(trace: Trace) -> Inputs:
     with shared_files.locked(folder / "lock"):
         ops, index = folder / "ops.bin", folder / "files.json"
         if ops.is_file() and index.is_file():
-            files = tuple(OpsFile(**f) for f in json.loads(index.read_text()))
+            files = tuple(OpsFile.of_json(f) for f in json.loads(index.read_text()))
         else:
             info: OpsInfo = export_ops(trace, ops)
             files = tuple(info.files)
@@ -119,7 +119,7 @@ def _sampled(inputs: Inputs, rate: Rate) -> Inputs:
     ops, index = folder / f"{name}.bin", folder / f"{name}.json"
     with shared_files.locked(folder / "lock"):
         if ops.is_file() and index.is_file():
-            files = tuple(OpsFile(**f) for f in json.loads(index.read_text()))
+            files = tuple(OpsFile.of_json(f) for f in json.loads(index.read_text()))
         else:
             files = sampling.sample(inputs.ops, inputs.files, rate, ops)
             with shared_files.replacing(index) as partial:
@@ -327,7 +327,10 @@ def _file(layout: Layout, file: OpsFile) -> dict[str, Any]:
         assert dataset is not None, file.role  # check() comes first
         name, content = dataset.name, file.role
     raw: dict[str, Any] = {"id": file.id, "dataset": name, "size": file.size, "content": content}
-    return {**raw, "sampled": True, "whole": max(file.whole, file.size)} if file.sampled else raw
+    if not file.sampled:
+        return raw
+    certain = {"certain": [list(one) for one in file.certain]} if file.certain else {}
+    return {**raw, "sampled": True, "whole": max(file.whole, file.size), **certain}
 
 
 def contents_bytes(spec: Mapping[str, Any], growth: int) -> int:
