@@ -86,14 +86,17 @@ def run_all(executor: Executor, planned: Iterator[PlannedReplay], said: Any = No
 
 def layouts_of(study: Study, count: int) -> list[Layout]:
     """Return ``count`` layouts of ``study`` that don't share a load."""
-    axes = {"data.recordsize": ("8K", "16K", "32K", "64K"), "data.compression": ("off", "lz4")}
+    axes = {
+        "data.recordsize": ("8K", "16K", "32K", "64K"),
+        "data.compression": ("off", "lz4", "zstd-fast", "zstd"),
+    }
     return first_round(study.model_copy(update={"axes": axes, "cross": (tuple(axes),), "layouts": ()}), count)
 
 
 def two(trace: Trace, rounds: int) -> None:
     study, engine = study_for(trace, None, None, None), engines.check()
     replay = Replay(trace, engine)
-    layouts = layouts_of(study, 8)
+    layouts = layouts_of(study, 16)
     seconds: dict[int, list[float]] = {1: [], 2: []}
     number = 0
     for turn in range(rounds):

@@ -68,11 +68,11 @@ class Recorded:
 
 
 RECORDINGS = {
-    "postgres": Recorded("postgres-oltp", {"size": "3G", "rate": "400", "seconds": "30"}),
-    "rocksdb": Recorded("rocksdb", {"size": "3G", "rate": "1500", "seconds": "30"}),
-    "mariadb": Recorded("mariadb-oltp", {"size": "2G", "rate": "100", "seconds": "30"}),
+    "postgres": Recorded("postgres-oltp", {"size": "1500M", "rate": "400", "seconds": "30"}),
+    "rocksdb": Recorded("rocksdb", {"size": "1500M", "rate": "1500", "seconds": "30"}),
+    "mariadb": Recorded("mariadb-oltp", {"size": "1500M", "rate": "100", "seconds": "30"}),
     "wiredtiger": Recorded(
-        "mongo-restore", {"size": "2G", "engine": "wiredtiger", "block_compressor": "none"}
+        "mongo-restore", {"size": "1G", "engine": "wiredtiger", "block_compressor": "none"}
     ),
 }
 FIGURES = {
@@ -87,8 +87,8 @@ FIGURES = {
     "modelled time": ("model", "modelled_s"),
 }
 METRICS = {
-    "bytes read": "read", "bytes written": "written", "ZIL bytes": "zil_bytes", "space": "allocated",
-    "modelled time": "modelled_s",
+    "bytes read": "read", "writes": "write_ops", "bytes written": "written", "ZIL bytes": "zil_bytes",
+    "space": "allocated", "modelled time": "modelled_s",
 }  # fmt: skip
 """The figures of which a screening gives an interval."""
 FEW = {"reads": 100, "writes of data": 100, "writes": 100, "ZIL writes": 100, "modelled time": 0.1}

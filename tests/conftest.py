@@ -79,6 +79,8 @@ LONGEST = (
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--long", action="store_true", help="run the tests that take minutes each, too")
+    parser.addoption("--rounds", type=int, default=20, help="with --long: how often each fault is tried")
+    parser.addoption("--seed", default="", help="a word: faults at other moments than without")
 
 
 @pytest.hookimpl(tryfirst=True)

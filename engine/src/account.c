@@ -136,7 +136,8 @@ static part_t count_part(const zio_t *z, const disk_t *d, bool write, uint64_t b
 	else if (p.cause == CAUSE_ZIL)
 		log = write ? weights_log(d->pool, b->zb_objset, bytes) : 1.0;
 	else if (ds >= 0)
-		each = weights_of(d->pool, b->zb_objset, b->zb_object, b->zb_level, write ? z->io_txg : 0);
+		each = weights_of((weights_block_t){d->pool, b->zb_objset, b->zb_object, b->zb_level, b->zb_blkid},
+		    write ? z->io_txg : 0);
 	p.stands.bytes = n * each.bytes * log;
 	p.stands.ios = p.cause == CAUSE_ZIL ? 1.0 + (p.stands.bytes - n) / LOG_BLOCK : each.blocks;
 	count_io(&totals.cause[p.cause], write, p.stands.bytes, 0);

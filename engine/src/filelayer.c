@@ -2,7 +2,7 @@
 #include "processor.h"
 
 int64_t fl_immediate_write_sz = 32768;
-void (*fl_logged)(fl_file_t *, uint64_t);
+void (*fl_logged)(fl_file_t *, uint64_t, uint64_t);
 
 /* zfs_read() works in pieces that end at multiples of this. */
 #define READ_CHUNK (1ULL << 20)
@@ -45,7 +45,7 @@ int fl_get_data(void *arg, uint64_t gen, lr_write_t *lr, char *buf, struct lwb *
 		if (error == 0)
 			processor_copied(f->vol->os, lr->lr_length);
 		if (error == 0 && fl_logged != NULL)
-			fl_logged(f, lr->lr_length);
+			fl_logged(f, offset, lr->lr_length);
 		got_data(zgd, error);
 		return error;
 	}
@@ -185,7 +185,7 @@ static void log_write(fl_file_t *f, dmu_tx_t *tx, uint64_t offset, uint64_t len,
 		if (k == WR_COPIED)
 			processor_copied(f->vol->os, n);
 		if (k == WR_COPIED && fl_logged != NULL)
-			fl_logged(f, n);
+			fl_logged(f, offset, n);
 		itx->itx_wr_state = k;
 		lr->lr_foid = f->object;
 		lr->lr_offset = offset;

@@ -34,7 +34,7 @@ typedef struct {
 extern int64_t fl_immediate_write_sz;
 
 /* Called, if set, with the bytes of a file that are about to go to the intent log. */
-extern void (*fl_logged)(fl_file_t *file, uint64_t bytes);
+extern void (*fl_logged)(fl_file_t *file, uint64_t off, uint64_t bytes);
 
 /* --- volumes --- */
 

@@ -169,21 +169,28 @@ static int run_weights(const char *rate)
 {
 	char line[128];
 	uint64_t object, a, b;
+	static weights_range_t certain[64];
+	size_t ncertain = 0;
 	int64_t level;
 	int written;
 
 	weights_begin(strtod(rate, NULL));
 	while (fgets(line, sizeof(line), stdin) != NULL) {
+		b = UINT32_MAX; /* no block's number */
 		if (sscanf(line, "set %" SCNu64 " %" SCNu64 " %" SCNu64 " %d", &object, &a, &b, &written) == 4)
-			weights_set(0, 1, object, &(weights_file_t){a, b, 4096, written != 0});
+			weights_set(0, 1, object, &(weights_file_t){a, b, 4096, written != 0, certain, ncertain});
+		else if (sscanf(line, "certain %" SCNu64 " %" SCNu64, &a, &b) == 2 && ncertain < 64)
+			certain[ncertain++] = (weights_range_t){a, b};
 		else if (sscanf(line, "log %" SCNu64, &object) == 1)
 			weights_set_log(0, 1, object);
-		else if (sscanf(line, "of %" SCNu64 " %" SCNd64 " %" SCNu64, &object, &level, &a) == 3)
-			(void)printf("%.6f\n", weights_of(0, 1, object, level, a).blocks);
-		else if (sscanf(line, "bytes %" SCNu64 " %" SCNd64 " %" SCNu64, &object, &level, &a) == 3)
-			(void)printf("%.6f\n", weights_of(0, 1, object, level, a).bytes);
-		else if (sscanf(line, "dirtied %" SCNu64 " %" SCNd64 " %" SCNu64, &object, &level, &a) == 3)
-			(void)printf("%.6f\n", weights_dirtied(0, 1, object, level, a));
+		else if (sscanf(line, "of %" SCNu64 " %" SCNd64 " %" SCNu64 " %" SCNu64, &object, &level, &a, &b) >= 3)
+			(void)printf("%.6f\n", weights_of((weights_block_t){0, 1, object, level, b}, a).blocks);
+		else if (sscanf(line, "bytes %" SCNu64 " %" SCNd64 " %" SCNu64 " %" SCNu64, &object, &level, &a, &b) >=
+		    3)
+			(void)printf("%.6f\n", weights_of((weights_block_t){0, 1, object, level, b}, a).bytes);
+		else if (sscanf(line, "dirtied %" SCNu64 " %" SCNd64 " %" SCNu64 " %" SCNu64, &object, &level, &a,
+			     &b) >= 3)
+			(void)printf("%.6f\n", weights_dirtied((weights_block_t){0, 1, object, level, b}, a));
 		else if (sscanf(line, "logged %" SCNu64 " %" SCNu64, &a, &b) == 2) {
 			weights_logged(0, 1, a);
 			(void)printf("%.6f\n", weights_log(0, 1, b));

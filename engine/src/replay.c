@@ -44,7 +44,10 @@ typedef struct {
 	bool is_read, is_written; /* by the trace */
 	double stands_for;        /* of a sampled file: how many of its calls each of them does */
 	uint64_t whole;           /* bytes of the file of which this is the sample, or its own */
-	touched_t touched;        /* where not all is loaded */
+	const spec_file_t *spec;
+	weights_range_t *certain;  /* its records that stand for themselves */
+	double written, stood_for; /* bytes that calls wrote, and what these stand for */
+	touched_t touched;         /* where not all is loaded */
 	/* Bytes on disk that this file stands for, and its own, when the measure began. */
 	double space, missing; /* missing: of space, what was not loaded */
 	double logical, compressed;
@@ -403,20 +406,22 @@ static int load_all_touched(void)
 	for (size_t d = 0; d < R.spec->ndatasets; d++)
 		for (size_t k = 0; k < R.spec->ncontent; k++) {
 			sampled_count_t c;
-			bool any = false;
+			uint64_t records = 0;
 
 			sampled_count();
 			for (size_t i = 0; i < R.nfiles; i++) {
 				if (!of_kind(&R.files[i], (int)d, &R.content[k]))
 					continue;
-				any = true;
+				records += R.files[i].touched.count;
 				if ((rc = load_touched(&R.files[i], &R.r->load_bytes, total)) != 0)
 					return rc;
 			}
-			if (!any)
+			if (records == 0)
 				continue;
 			pool_sync(R.spec->datasets[d].pool);
 			c = sampled_counted();
+			/* One of zeros alone is no block, and takes none. */
+			c.data = records;
 			R.used += (double)c.used;
 			R.allocated += (double)c.allocated;
 			for (size_t i = 0; i < R.nfiles; i++)
@@ -430,6 +435,33 @@ static int load_all_touched(void)
 
 /* --- what stands for what --- */
 
+/* Of a part of a file, how many bytes are certain. */
+static double certain_bytes(const rfile_t *f, uint64_t off, uint64_t end)
+{
+	double n = 0;
+
+	for (size_t i = 0; f->spec != NULL && i < f->spec->ncertain; i++) {
+		uint64_t from = MAX(off, f->spec->certain[i].off);
+		uint64_t to = MIN(end, f->spec->certain[i].off + f->spec->certain[i].len);
+
+		n += to > from ? (double)(to - from) : 0.0;
+	}
+	return n;
+}
+
+/* For how many bytes each of a part of a file stands. */
+static double stands_for(const rfile_t *f, uint64_t off, uint64_t len)
+{
+	if (f->stands_for <= 1.0 || len == 0)
+		return f->stands_for;
+	return f->stands_for - (f->stands_for - 1.0) * certain_bytes(f, off, off + len) / (double)len;
+}
+
+static double call_stands_for(const rfile_t *f, const op_t *o)
+{
+	return stands_for(f, (uint64_t)MAX(o->offset, 0), (uint64_t)MAX(o->size, 0));
+}
+
 /* How many each of a file's blocks stands for. */
 static void stand_for(rfile_t *f)
 {
@@ -439,6 +471,8 @@ static void stand_for(rfile_t *f)
 		.sampled = (MAX(f->start_size, rs) + rs - 1) / rs,
 		.sector = 1ULL << R.spec->pools[f->pool].ashift,
 		.written = f->is_written,
+		.certain = f->certain,
+		.ncertain = f->spec != NULL ? f->spec->ncertain : 0,
 	};
 
 	if (R.spec->rate <= 1 || f->f == NULL)
@@ -451,15 +485,17 @@ static void stand_for(rfile_t *f)
 	weights_set(f->pool, fl_volume_objset(R.vols[f->dataset]), fl_object(f->f), &file);
 }
 
-static void logged(fl_file_t *file, uint64_t bytes)
+static void logged(fl_file_t *file, uint64_t off, uint64_t bytes)
 {
 	for (size_t i = 0; R.spec->rate > 1 && i < R.spec->ndatasets; i++) {
+		const spec_dataset_t *d = &R.spec->datasets[i];
 		uint64_t objset;
 
 		if (R.vols[i] != fl_volume_of(file))
 			continue;
 		objset = fl_volume_objset(R.vols[i]);
-		if (weights_of(R.spec->datasets[i].pool, objset, fl_object(file), 0, 0).blocks > 1.0)
+		if (weights_of((weights_block_t){d->pool, objset, fl_object(file), 0, off / d->recordsize}, 0).blocks >
+		    1.0)
 			weights_logged(R.spec->datasets[i].pool, objset, bytes);
 	}
 }
@@ -473,9 +509,15 @@ static void note_whole(void)
 		return;
 	pool_arc_size(&size, &evictable);
 	R.whole = size - MIN(evictable, size);
-	for (size_t i = 0; i < R.nfiles; i++)
-		if (R.files[i].f != NULL && R.files[i].is_read && R.files[i].stands_for <= 1.0)
-			R.whole += sampled_used(R.files[i].f);
+	for (size_t i = 0; i < R.nfiles; i++) {
+		const rfile_t *f = &R.files[i];
+		double ratio = f->logical > 0 ? MIN(f->compressed / f->logical, 1.0) : 1.0;
+
+		if (f->f != NULL && f->is_read && f->stands_for <= 1.0)
+			R.whole += sampled_used(f->f);
+		else if (f->f != NULL && f->stands_for > 1.0)
+			R.whole += (uint64_t)(certain_bytes(f, 0, f->start_size) * ratio);
+	}
 	(void)sampled_arc_limit(R.spec->arc_max, R.whole);
 }
 
@@ -519,16 +561,18 @@ static void stand_for_space(void)
 
 		for (size_t i = 0; i < R.nfiles; i++) {
 			const rfile_t *f = &R.files[i];
-			double used, grown;
+			double used, grown, begin;
 
 			if (f->dataset != (int)d || f->f == NULL || f->unlinked)
 				continue;
 			used = (double)sampled_used(f->f);
-			grown = (used - (double)f->used) * f->stands_for;
+			grown = (used - (double)f->used) * (f->written > 0 ? f->stood_for / f->written : f->stands_for);
 			s->allocated += (uint64_t)(int64_t)llround(f->space + grown - used);
 			more += f->space + grown - used;
+			begin = f->logical > 0 ? (double)f->start_size : 0.0;
 			logical += f->logical +
-			    ((double)fl_size(f->f) - (double)(f->logical > 0 ? f->start_size : 0)) * f->stands_for;
+			    ((double)fl_size(f->f) - begin) *
+				stands_for(f, (uint64_t)begin, fl_size(f->f) - MIN((uint64_t)begin, fl_size(f->f)));
 			compressed += f->compressed + grown;
 		}
 		s->logical = (uint64_t)MAX(logical, 0);
@@ -754,13 +798,14 @@ static int read_range(rfile_t *f, uint64_t off, uint64_t left, uint64_t *total)
 static int op_read(const op_t *o, rfile_t *f)
 {
 	int64_t start = trace_now();
+	double each = call_stands_for(f, o);
 	uint64_t got;
 	int rc;
 
-	R.r->reads += f->stands_for;
+	R.r->reads += each;
 	rc = read_range(f, (uint64_t)o->offset, (uint64_t)o->size, &got);
-	R.r->read_bytes += (double)got * f->stands_for;
-	note(&R.r->read_lat, &R.r->dataset_waits[f->dataset].read, trace_now() - start, f->stands_for);
+	R.r->read_bytes += (double)got * each;
+	note(&R.r->read_lat, &R.r->dataset_waits[f->dataset].read, trace_now() - start, each);
 	return rc;
 }
 
@@ -818,36 +863,43 @@ static int op_write(const op_t *o, rfile_t *f, bool *commit)
 {
 	bool sync = (o->flags & (OPF_SYNC | OPF_DSYNC)) != 0;
 	int64_t start = trace_now();
+	double each = call_stands_for(f, o);
 	int rc;
 
-	R.r->writes += f->stands_for;
-	R.r->write_bytes += (double)o->size * f->stands_for;
+	R.r->writes += each;
+	R.r->write_bytes += (double)o->size * each;
+	f->written += (double)o->size;
+	f->stood_for += (double)o->size * each;
 	R.r->syncs += sync;
 	rc = write_range(f, (uint64_t)o->offset, (uint64_t)o->size, bytes_of(o), sync ? FL_SYNC : 0, commit);
-	note(&R.r->write_lat, &R.r->dataset_waits[f->dataset].write, trace_now() - start, f->stands_for);
+	note(&R.r->write_lat, &R.r->dataset_waits[f->dataset].write, trace_now() - start, each);
 	return rc;
 }
 
 static int op_copy(const op_t *o, rfile_t *f, rfile_t *src, bool *commit)
 {
 	uint64_t left = (uint64_t)o->size, off = (uint64_t)o->offset, got = 0, stamp = bytes_of(o).stamp;
+	double each = call_stands_for(f, o);
 	uint8_t *buf;
 	int rc = 0;
 
 	*commit = false;
-	R.r->writes += f->stands_for;
-	R.r->write_bytes += (double)left * f->stands_for;
+	R.r->writes += each;
+	R.r->write_bytes += (double)left * each;
+	f->written += (double)left;
+	f->stood_for += (double)left * each;
 	if (src == NULL || src->f == NULL)
 		return write_range(f, off, left, bytes_of(o), 0, commit);
 	if ((buf = malloc(MIN(left, PIECE) + 1)) == NULL)
 		abort();
-	R.r->reads += src->stands_for;
+	each = call_stands_for(src, o);
+	R.r->reads += each;
 	for (uint64_t n; left > 0 && rc == 0; left -= n, off += n) {
 		int error;
 
 		n = MIN(left, PIECE);
 		error = fl_read(src->f, off, buf, n, &got);
-		R.r->read_bytes += (double)got * src->stands_for;
+		R.r->read_bytes += (double)got * each;
 		if (error != 0)
 			rc = failed(error, "Reading", src);
 		else if (R.spec->verify && shadow_check(src, off, got, buf) != 0)
@@ -1384,7 +1436,7 @@ static double calls_of(const op_t *o)
 {
 	const rfile_t *f = o->op == OP_READ || o->op == OP_WRITE || o->op == OP_COPY ? known_file(o->file) : NULL;
 
-	return f != NULL ? f->stands_for : 1.0;
+	return f != NULL ? call_stands_for(f, o) : 1.0;
 }
 
 typedef struct {
@@ -1778,6 +1830,16 @@ static int prepare(void)
 		f->whole = sf->whole;
 		f->log = sf->log;
 		f->stands_for = sf->sampled ? (double)R.spec->rate : 1.0;
+		f->spec = sf;
+		if ((f->certain = calloc(sf->ncertain + 1, sizeof(*f->certain))) == NULL)
+			abort();
+		for (size_t k = 0; k < sf->ncertain; k++) {
+			uint64_t rs = R.spec->datasets[sf->dataset].recordsize;
+			uint64_t end = sf->certain[k].off + sf->certain[k].len;
+
+			f->certain[k].first = sf->certain[k].off / rs;
+			f->certain[k].n = (end + rs - 1) / rs - f->certain[k].first;
+		}
 		f->content = &R.content[sf->content];
 		if (R.spec->verify) {
 			f->shadow = mmap(NULL, SHADOW, PROT_READ | PROT_WRITE,

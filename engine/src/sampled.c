@@ -19,6 +19,7 @@
  * checksum and three or four of an address; with so many an indirect block compresses as with true ones.
  */
 #define OWN_BYTES 37
+#define POINTERS_SHIFT 10 /* block pointers in an indirect block, as weights.c has them */
 static const char mark[8] = {'z', 't', 'u', 'n', 'e', ' ', 'n', 'o'};
 
 /* --- dirty data --- */
@@ -76,13 +77,22 @@ dbuf_dirty_record_t *dbuf_dirty(dmu_buf_impl_t *db, dmu_tx_t *tx)
 static double stands_for(dsl_pool_t *dp, uint64_t txg)
 {
 	mine_t *m = mine();
+	int above;
 
 	if (m->pointers > 0)
 		return m->pointers;
 	if (m->db == NULL || weights_rate() <= 1.0)
 		return 1.0;
-	return weights_dirtied(pool_of(dp->dp_spa), dmu_objset_id(m->db->db_objset), m->db->db.db_object,
-	    m->db->db_level + m->above++, txg);
+	above = m->above++;
+	return weights_dirtied(
+	    (weights_block_t){
+		    .pool = pool_of(dp->dp_spa),
+		    .objset = dmu_objset_id(m->db->db_objset),
+		    .object = m->db->db.db_object,
+		    .level = m->db->db_level + above,
+		    .number = above < 6 ? m->db->db_blkid >> (above * POINTERS_SHIFT) : 0,
+	    },
+	    txg);
 }
 
 /*

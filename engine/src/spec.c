@@ -451,9 +451,36 @@ static int parse_age(const json_t *root, spec_age_t *age, err_t *err)
 	return 0;
 }
 
+static int parse_certain(const json_t *file, const char *where, spec_file_t *f, err_t *err)
+{
+	const json_t *a = want_array(file, where, "certain", 0, err);
+	uint64_t end = 0;
+
+	if (a == NULL)
+		return -1;
+	f->ncertain = json_array_size(a);
+	f->certain = calloc(f->ncertain + 1, sizeof(*f->certain));
+	if (f->certain == NULL)
+		abort();
+	for (size_t i = 0; i < f->ncertain; i++) {
+		const json_t *one = json_array_get(a, i), *off = json_array_get(one, 0), *len = json_array_get(one, 1);
+
+		if (json_array_size(one) != 2 || !json_is_integer(off) || !json_is_integer(len) ||
+		    json_integer_value(off) < (json_int_t)end || json_integer_value(off) > INT64_C(1) << 46 ||
+		    json_integer_value(len) <= 0 || json_integer_value(len) > INT64_C(1) << 46)
+			return err_set(err, "spec: %s.certain[%zu] must be an offset and bytes, behind the one before.",
+			    where, i);
+		f->certain[i].off = (uint64_t)json_integer_value(off);
+		f->certain[i].len = (uint64_t)json_integer_value(len);
+		end = f->certain[i].off + f->certain[i].len;
+	}
+	return 0;
+}
+
 static int parse_files(const json_t *root, spec_t *s, err_t *err)
 {
-	static const char *const keys[] = {"id", "dataset", "size", "content", "rewrite", "sampled", "whole", NULL};
+	static const char *const keys[] = {"id", "dataset", "size", "content", "rewrite", "sampled", "whole", "certain",
+		NULL};
 	const json_t *a = want_array(root, "spec", "files", 0, err);
 
 	if (a == NULL)
@@ -496,6 +523,8 @@ static int parse_files(const json_t *root, spec_t *s, err_t *err)
 			if (want_int(j, where, "whole", size, INT64_C(1) << 50, &size, err) != 0)
 				return -1;
 			f->whole = (uint64_t)size;
+			if (json_object_get(j, "certain") != NULL && parse_certain(j, where, f, err) != 0)
+				return -1;
 		}
 	}
 	qsort(s->files, s->nfiles, sizeof(*s->files), by_id);
@@ -757,6 +786,8 @@ void spec_free(spec_t *s)
 	}
 	for (size_t i = 0; i < s->ndatasets; i++)
 		free(s->datasets[i].props);
+	for (size_t i = 0; i < s->nfiles && s->files != NULL; i++)
+		free(s->files[i].certain);
 	free(s->pools);
 	free(s->datasets);
 	free(s->profiles);

@@ -59,9 +59,14 @@ typedef struct {
 	uint64_t rewrite; /* bytes of each write while the pool ages; 0 = it is not rewritten */
 	bool sampled;     /* its bytes are a sample of a larger file's */
 	uint64_t whole;   /* bytes of that one */
-	bool in_order;    /* from start to end, not at random */
-	bool commits;     /* and is committed now and then */
-	int log;          /* which of the logs it is a part of, -1: of none */
+	/* Of a sampled file, what every sample has, and what stands for itself: in order. */
+	struct spec_range {
+		uint64_t off, len;
+	} *certain;
+	size_t ncertain;
+	bool in_order; /* from start to end, not at random */
+	bool commits;  /* and is committed now and then */
+	int log;       /* which of the logs it is a part of, -1: of none */
 } spec_file_t;
 
 /* What happens to the pools between the load and the measure: docs/age.md. */

@@ -15,6 +15,8 @@ typedef struct {
 	uint64_t objset, object; /* object 0: free */
 	int pool;
 	bool log;
+	const weights_range_t *certain;
+	size_t ncertain;
 	double level[LEVELS];  /* blocks of the whole for each of the sample's */
 	double larger[LEVELS]; /* how many times as large one of these is */
 } entry_t;
@@ -104,12 +106,19 @@ static double pointers(double n, double sector)
 
 void weights_set(int pool, uint64_t objset, uint64_t object, const weights_file_t *file)
 {
-	double all = (double)(file->whole > 0 ? file->whole : 1);
-	double part = (double)(file->sampled > 0 ? file->sampled : 1), reach = 1.0;
+	double all, part, reach = 1.0;
+	uint64_t certain = 0;
 	size_t d = dataset_of(pool, objset);
 	entry_t *e;
 	bool is_new = make(pool, objset, object, &e);
 
+	for (size_t i = 0; i < file->ncertain; i++)
+		certain += file->certain[i].n;
+	e->certain = file->certain;
+	e->ncertain = file->ncertain;
+	/* What chance took part in. */
+	all = (double)(file->whole > certain ? file->whole - certain : 1);
+	part = (double)(file->sampled > certain ? file->sampled - certain : 1);
 	for (int k = 0; k < LEVELS; k++, reach *= FANOUT) {
 		/* As dense in blocks of this level as the whole file is. */
 		double each = rate * (ceil(all / reach) / all) / (ceil(part / reach) / part);
@@ -123,14 +132,29 @@ void weights_set(int pool, uint64_t objset, uint64_t object, const weights_file_
 	}
 }
 
-static const entry_t *known(int pool, uint64_t objset, uint64_t object, int64_t level)
+static const entry_t *known(weights_block_t b)
 {
 	const entry_t *e;
 
-	if (used == 0 || object == 0 || level < 0)
+	if (used == 0 || b.object == 0 || b.level < 0)
 		return NULL;
-	e = find(table, room, pool, objset, object);
+	e = find(table, room, b.pool, b.objset, b.object);
 	return e->object == 0 ? NULL : e;
+}
+
+/* Whether the block is certain, or above one that is. */
+static bool is_certain(const entry_t *e, weights_block_t b)
+{
+	double reach = 1.0, first;
+
+	for (int64_t k = 0; k < b.level; k++)
+		reach *= FANOUT;
+	first = (double)b.number * reach;
+	for (size_t i = 0; i < e->ncertain; i++)
+		if ((double)e->certain[i].first < first + reach &&
+		    first < (double)(e->certain[i].first + e->certain[i].n))
+			return true;
+	return false;
 }
 
 /*
@@ -142,32 +166,42 @@ static double share_of_whole(double share, double times)
 	return 1.0 - pow(1.0 - (share < 1.0 ? share : 1.0), times);
 }
 
-weight_t weights_of(int pool, uint64_t objset, uint64_t object, int64_t level, uint64_t txg)
+/* Of a dataset's blocks of a level in the sample, the share that is dirty in a transaction group; 0: not known. */
+static double share_of_dirty(size_t d, size_t level, uint64_t txg)
 {
-	const entry_t *e = known(pool, objset, object, level);
-	size_t d, l = (size_t)(level < LEVELS ? level : LEVELS - 1);
+	if (txg == 0 || d == DATASETS || datasets[d].group[txg % GROUPS].txg != txg || datasets[d].blocks[level] <= 0)
+		return 0;
+	return datasets[d].group[txg % GROUPS].dirty[level] / datasets[d].blocks[level];
+}
+
+weight_t weights_of(weights_block_t b, uint64_t txg)
+{
+	const entry_t *e = known(b);
+	size_t l = (size_t)(b.level < LEVELS ? b.level : LEVELS - 1);
 	double share = 0, blocks;
 
-	if (e == NULL)
+	if (e == NULL || (b.level == 0 && is_certain(e, b)))
 		return (weight_t){1.0, 1.0};
 	blocks = e->level[l];
-	if (txg > 0 && !e->log && blocks < rate && (d = dataset_of(pool, objset)) < DATASETS &&
-	    datasets[d].group[txg % GROUPS].txg == txg && datasets[d].blocks[l] > 0)
-		share = datasets[d].group[txg % GROUPS].dirty[l] / datasets[d].blocks[l];
-	if (share > 0 && share < 1)
+	if (!e->log && b.level > 0)
+		share = share_of_dirty(dataset_of(b.pool, b.objset), l, txg);
+	if (share > 0 && share < 1 && is_certain(e, b))
+		blocks = 1.0 + (blocks - 1.0) * share;
+	else if (share > 0 && share < 1 && blocks < rate)
 		blocks *= share_of_whole(share, rate / blocks) / share;
 	return (weight_t){blocks, blocks * e->larger[l]};
 }
 
-double weights_dirtied(int pool, uint64_t objset, uint64_t object, int64_t level, uint64_t txg)
+double weights_dirtied(weights_block_t b, uint64_t txg)
 {
-	const entry_t *e = known(pool, objset, object, level);
-	size_t d, l = (size_t)(level < LEVELS ? level : LEVELS - 1);
+	const entry_t *e = known(b);
+	size_t d, l = (size_t)(b.level < LEVELS ? b.level : LEVELS - 1);
 	double before, each;
 
-	if (e == NULL)
+	if (e == NULL || (b.level == 0 && is_certain(e, b)))
 		return 1.0;
-	if (e->log || e->level[l] >= rate || (d = dataset_of(pool, objset)) == DATASETS || datasets[d].blocks[l] <= 0)
+	d = dataset_of(b.pool, b.objset);
+	if (e->log || b.level == 0 || d == DATASETS || datasets[d].blocks[l] <= 0)
 		return e->level[l];
 	if (datasets[d].group[txg % GROUPS].txg != txg) {
 		memset(&datasets[d].group[txg % GROUPS], 0, sizeof(datasets[d].group[0]));
@@ -175,6 +209,10 @@ double weights_dirtied(int pool, uint64_t objset, uint64_t object, int64_t level
 	}
 	each = 1.0 / datasets[d].blocks[l];
 	before = datasets[d].group[txg % GROUPS].dirty[l]++ * each;
+	if (is_certain(e, b))
+		return 1.0 + (e->level[l] - 1.0) * fmin(before, 1.0);
+	if (e->level[l] >= rate)
+		return e->level[l];
 	return e->level[l] / each *
 	    (share_of_whole(before + each, rate / e->level[l]) - share_of_whole(before, rate / e->level[l]));
 }

@@ -2,35 +2,55 @@
  * What the I/O of a sampled file stands for.  Of a block of data: as many as the sampling's rate.  Of an indirect block:
  * as many as the whole file has of that level for each that the sample has, and where these are fewer than the rate, more
  * when few of them are written in a transaction group: above one in the whole there are that many more records, so that
- * it is written in more groups, and it is larger.  What is written to the intent log of a sampled file stands for as many bytes as its data
+ * it is written in more groups, and it is larger.  Records that are certain stand for themselves; of a block above one,
+ * it is itself, and the others that it stands for are as likely to be written as the rest.  What is written to the intent log of a sampled file stands for as many bytes as its data
  * does.  Everything else stands for itself.  Knows nothing of OpenZFS.
  */
 #ifndef ZTUNE_WEIGHTS_H
 #define ZTUNE_WEIGHTS_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 /* One byte in so many was sampled; 1: all. */
 void weights_begin(double rate);
 double weights_rate(void);
 
-/* A sampled file.  written: by the trace; of what is not, no block tells how likely it is that one is. */
+/* Records, the first and how many. */
+typedef struct {
+	uint64_t first, n;
+} weights_range_t;
+
+/*
+ * A sampled file.  written: by the trace; of what is not, no block tells how likely it is that one is.  certain: records
+ * that stand for themselves, in order; they are of the caller's, and stay.
+ */
 typedef struct {
 	uint64_t whole, sampled; /* records */
 	uint64_t sector;         /* bytes, of its pool */
 	bool written;
+	const weights_range_t *certain;
+	size_t ncertain;
 } weights_file_t;
 void weights_set(int pool, uint64_t objset, uint64_t object, const weights_file_t *file);
+
+/* A block of a file: of a level, the first of it is 0. */
+typedef struct {
+	int pool;
+	uint64_t objset, object;
+	int64_t level;
+	uint64_t number;
+} weights_block_t;
 
 /* For how many blocks one stands, and for how many times its bytes. */
 typedef struct {
 	double blocks, bytes;
 } weight_t;
-/* Of a block of this level, which is written in a transaction group, or of no group (0). */
-weight_t weights_of(int pool, uint64_t objset, uint64_t object, int64_t level, uint64_t txg);
+/* Of a block that is written in a transaction group, or of no group (0). */
+weight_t weights_of(weights_block_t block, uint64_t txg);
 /* A block is the first time dirty in a transaction group: how many more there are then of the whole. */
-double weights_dirtied(int pool, uint64_t objset, uint64_t object, int64_t level, uint64_t txg);
+double weights_dirtied(weights_block_t block, uint64_t txg);
 
 /* It is a file that nothing reads, and stands for itself: a log. */
 void weights_set_log(int pool, uint64_t objset, uint64_t object);

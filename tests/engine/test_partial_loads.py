@@ -102,6 +102,24 @@ def test_a_sampled_file_counts_for_all(tmp_path: Path, half: Path) -> None:
     assert one["model"]["read_latency_ms"]["count"] == 8 * 64
 
 
+def test_what_is_certain_of_a_sampled_file_counts_once(tmp_path: Path, half: Path) -> None:
+    s = spec(half, size=16 * MIB, properties={"recordsize": "16K"}, sample=8)
+    s["files"][0] |= {"sampled": True, "whole": (8 * 15 + 1) * MIB, "certain": [[4 * MIB, MIB]]}
+    ops = Ops(step=10_000_000)
+    for i in range(32):
+        ops.add(READ, offset=i * 8 * 16384, size=16384)  # 8 in each MiB, of 4
+    for i in range(64):
+        ops.add(WRITE, offset=4 * MIB + i * 16384, size=16384)  # all of the certain one
+    for edge in (4 * MIB, 5 * MIB):
+        ops.add(READ, offset=edge - 8192, size=16384)  # a half of it
+    one = replay(tmp_path, s, ops)["measure"]
+    assert one["logical"]["writes"] == 64
+    assert one["logical"]["reads"] == pytest.approx(8 * 32 + 8 + 1)
+    assert one["by_cause"]["data"]["write_bytes"] == pytest.approx(MIB, rel=0.1)
+    assert one["space"]["files"] == (8 * 15 + 1) * MIB
+    assert one["space"]["allocated"] == pytest.approx((8 * 15 + 1) * MIB, rel=0.05)
+
+
 def test_a_log_beside_a_sampled_file_counts_once(tmp_path: Path, half: Path) -> None:
     s = spec(half, size=16 * MIB, properties={"recordsize": "16K"}, sample=8)
     s["files"] = [

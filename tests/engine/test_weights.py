@@ -63,6 +63,19 @@ def test_a_block_of_pointers_is_larger_where_there_are_more_of_them() -> None:
     assert ask(f"set 7 {64 * FANOUT} {8 * FANOUT} 1", "bytes 7 1 0", "bytes 7 2 0") == [RATE, 1.0]
 
 
+def test_a_certain_record_stands_for_itself_and_a_block_above_for_the_others_as_likely_as_they_are() -> None:
+    # Four blocks of pointers in the sample, of which the first is above certain records.
+    n = FANOUT
+    lines = [f"certain 100 {n // 8}", f"set 7 {4 * n * RATE + n // 8} {4 * n + n // 8} 1"]
+    found = ask(
+        *lines, "of 7 0 5 99", "of 7 0 5 100", f"of 7 0 5 {100 + n // 8 - 1}", f"of 7 0 5 {100 + n // 8}"
+    )
+    assert found == [RATE, 1.0, 1.0, RATE]
+    assert ask(*lines, "dirtied 7 0 5 100", "dirtied 7 0 5 99") == [1.0, RATE]
+    # It alone is dirty, so far: none of the others. With a second, half of all: half of the others.
+    assert ask(*lines, "dirtied 7 1 5 0", "dirtied 7 1 5 1", "of 7 1 5 0") == [1.0, RATE, 1 + (RATE - 1) / 2]
+
+
 def test_files_that_nothing_writes_do_not_thin_out_what_is_written() -> None:
     lines = [f"set {i} 800 100 {int(i <= 4)}" for i in range(1, 65)]
     found = ask(*lines, *(f"dirtied {i} 1 5" for i in range(1, 5)))

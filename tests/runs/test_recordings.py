@@ -382,7 +382,9 @@ def test_rows_of_layouts_with_jobs_of_their_own(file: Path, stand_in_engine: Pat
     by_clients = {row.changes: row for row in rows}
     eight = by_clients["workload.clients=8"]
     assert eight.settings["workload.clients"] == "8"
-    assert eight.parameters == by_clients["base"].parameters, "the job's own are the same in all rows of a run"
+    assert eight.parameters == by_clients["base"].parameters, (
+        "the job's own are the same in all rows of a run"
+    )
     time = eight.named("modelled_s")
     assert time is not None and time.meaning == "modelled time per op"
     one = by_clients["base"].named("modelled_s")

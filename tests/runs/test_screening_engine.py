@@ -37,6 +37,7 @@ from ztune.study.loader import resolve_profiles
 from ztune.trace.manifest import RegionSample
 from ztune.trace.reader import Trace
 from ztune.trace.regions import REGION, kept
+from ztune.trace.sampling import Rate
 from ztune.trace.writer import EVENT_DTYPE, TraceWriter
 
 pytestmark = pytest.mark.usefixtures("home")
@@ -214,6 +215,22 @@ def test_a_part_of_the_data_stands_for_all(engine: Engine, tmp_path: Path) -> No
     result = rerun(record, trace, engine).result
     assert result is not None
     assert result["measure"]["logical"] == record["trial"]["result"]["measure"]["logical"]
+
+
+def test_samples_of_one_length_do_not_begin_from_each_others_image(engine: Engine, tmp_path: Path) -> None:
+    """Their specs are the same, what they load is not: a record that was not loaded is read without I/O."""
+    trace = make_trace(tmp_path / "a.trace", size=256 << 20, writes=400)
+    study = adjusted(generic.build({"data", "wal"}), arc="256M")
+    layout = with_settings(study.layout, {"data.recordsize": "16K"})
+    targets = [Replay(trace, engine, rate=Rate(4, part)) for part in (1, 3)]
+    specs = [target.spec(study, layout, 1) for target in targets]
+    assert specs[0] == specs[1]
+    assert targets[0].work(specs[0]).key != targets[1].work(specs[1]).key
+    for target, spec in zip(targets, specs, strict=True):
+        result = target.run(spec, None, Event()).result
+        assert result is not None and result["load"]["missed"] == 0
+        # Each write of half a record reads it.
+        assert result["measure"]["by_cause"]["data"]["reads"] > 300
 
 
 def recorded_by_sample(trace: Trace, path: Path, of: int) -> Trace:

@@ -18,7 +18,7 @@ from ztune.places.placing import Placing
 from ztune.places.rack import Rack
 from ztune.places.ssh import Ssh
 from ztune.report import measured
-from ztune.runs import runner
+from ztune.runs import failover, runner
 from ztune.runs.observer import Observer
 from ztune.runs.options import TrialOptions
 from ztune.store.db import Store
@@ -57,8 +57,8 @@ class Notes(Observer):
 
 @pytest.fixture(autouse=True)
 def quick(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runner, "_PAUSE_S", 0.0)
-    monkeypatch.setattr(runner, "_AGAIN_S", 0.1)
+    monkeypatch.setattr(failover, "PAUSE_S", 0.0)
+    monkeypatch.setattr(failover, "AGAIN_S", 0.1)
 
 
 @pytest.fixture
@@ -148,6 +148,48 @@ def test_a_host_that_comes_back_goes_on_with_its_block(hosts: list[FakeHost]) ->
     assert hosts[1].left() == [] and hosts[1].ups == 2
 
 
+def test_a_trial_that_outlives_its_connection_is_waited_for(hosts: list[FakeHost]) -> None:
+    hosts[1].behave(of={"8K": {"lose": "measure", "once": True}, "clean": {"running": 2}})
+    run, trials = go(hosts, blocks=(1, 1))
+    assert whole(trials) == {"ssh://a": 1, "ssh://b": 1, "ssh://c": 1} and not run.warnings
+    assert (Path(hosts[1].state) / "cleaned").read_text() == "xxx" and hosts[1].left() == []
+
+
+def test_a_host_whose_trial_does_not_end_is_left_out(
+    hosts: list[FakeHost], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(failover, "STILL_S", 0.0)
+    hosts[1].behave(of={"*": {"lose": "measure"}, "clean": {"running": 1000}})
+    run, trials = go(hosts, blocks=(1, 1))
+    assert "ssh://b" not in whole(trials)
+    assert any("a trial of this run still runs on ssh://b" in text for text in run.warnings)
+
+
+def test_a_host_that_does_not_end_its_clean_up_keeps_nobody_waiting(
+    hosts: list[FakeHost], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(failover, "CLEAN_S", 1.0)
+    hosts[1].behave(of={"*": {"lose": "measure"}, "clean": {"hangs_s": 20}})
+    run, trials = go(hosts, blocks=(1, 1))
+    assert "ssh://b" not in whole(trials)
+    assert "ssh://b did not come back within 1 s: it is left out" in run.warnings
+
+
+def test_a_killed_trial_on_one_host_keeps_no_other_waiting(hosts: list[FakeHost]) -> None:
+    """Its clean-up lasts until another host begins a trial."""
+    hosts[1].behave(of={"8K": {"die": "measure", "once": True}, "clean": {"until": "released"}})
+
+    def release(trial: Trial) -> None:
+        if (Path(hosts[1].state) / "died-8K-measure").exists() and trial.host != "ssh://b":
+            (Path(hosts[1].state) / "released").touch()
+
+    _, trials = go(hosts, Notes(release), blocks=(4, 4))
+    bad = [t for t in trials if not t.ok]
+    assert [(t.layout_name, t.host) for t in bad] == [("8K", "ssh://b")] and hosts[1].left() == []
+    assert (Path(hosts[1].state) / "cleaned").read_text() == "x"
+    assert not (Path(hosts[1].state) / "in vain").exists()
+
+
 def test_a_host_that_comes_back_with_another_kernel_is_another(hosts: list[FakeHost]) -> None:
     hosts[1].behave(of={"8K": {"lose": "measure", "once": True}})
     notes = Notes(lambda trial: hosts[1].hello(host="b", kernel="6.12.1"))
@@ -176,8 +218,8 @@ def test_two_names_of_one_machine_are_refused(hosts: list[FakeHost]) -> None:
 def test_a_host_that_hangs_is_cut_at_the_end_and_its_block_runs_elsewhere(
     hosts: list[FakeHost], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runner, "LEAST_SLOW_S", 1.0)
-    monkeypatch.setattr(runner, "SLOW", 1.0)
+    monkeypatch.setattr(failover, "LEAST_SLOW_S", 1.0)
+    monkeypatch.setattr(failover, "SLOW", 1.0)
     hosts[1].behave(of={"*": {"hang": "measure"}})
     run, trials = go(hosts, blocks=(1, 1))
     counts = whole(trials)

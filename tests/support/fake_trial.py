@@ -35,6 +35,23 @@ def hello() -> None:
 
 
 def clean(state: Path) -> int:
+    told = json.loads((state / "behaviour.json").read_text()).get("clean", {})
+    with (state / "cleaned").open("a") as file:
+        file.write("x")
+    time.sleep(told.get("hangs_s", 0))
+    if "until" in told:
+        deadline = time.monotonic() + 20
+        while not (state / told["until"]).exists():
+            if time.monotonic() > deadline:
+                (state / "in vain").touch()
+                break
+            time.sleep(0.02)
+    if (state / "cleaned").stat().st_size <= told.get("running", 0):
+        run = json.loads((state / "specs.jsonl").read_text().splitlines()[0])["run"]
+        say("running", run=run)
+        say("warning", text=f"run {run}: a trial of it is still running in {state}; wait, or stop it")
+        say("end", status="failed")
+        return 1
     for thing in sorted(state.glob("made-*")):
         say("log", text="", command=["zpool", "destroy", thing.name], rc=0)
         thing.unlink()

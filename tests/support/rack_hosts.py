@@ -19,6 +19,8 @@ from sshd_hosts import SSHD
 from sshd_hosts import WHY_NOT as NO_SSHD
 
 _NEEDED = ("unshare", "nsenter", "ip", "mkfs.ext4", "losetup", "ssh-keygen")
+_PARTS = ("lib", "root", "srv")
+"""What a host has for itself below its directory here: /var/lib, /root and /srv there."""
 _PATH = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
 
 
@@ -74,12 +76,26 @@ class RackHost:
     def __init__(self, rack: RackHosts, name: str, number: int) -> None:
         self.rack, self.name, self.number = rack, name, number
         self.own = rack.folder / name
-        for part in ("lib", "root", "srv"):
+        self.process: subprocess.Popen[bytes] | None = None
+        self._furnish()
+
+    def _furnish(self) -> None:
+        for part in _PARTS:
             (self.own / part).mkdir(parents=True, exist_ok=True)
             (self.own / part).chmod(0o755)
         (self.own / "root").chmod(0o700)
         (self.own / "srv" / "theirs").write_text("a file of the user's")
-        self.process: subprocess.Popen[bytes] | None = None
+
+    def renew(self) -> None:
+        """Switch it off if it is on, and on again with empty disks, whatever was on them."""
+        if self.process is not None:
+            self.kill()
+        for device in self._loops():
+            run(["losetup", "-d", f"/dev/{device}"])
+        for part in _PARTS:
+            shutil.rmtree(self.own / part, ignore_errors=True)
+        self._furnish()
+        self.start()
 
     def start(self, more: str = "", kernel: str = "") -> None:
         """Start it. ``more``: commands in its namespaces first; ``kernel``: an option of setarch."""
@@ -127,13 +143,17 @@ class RackHost:
 
     def _await(self) -> None:
         for _ in range(200):
-            done = subprocess.run(
-                [str(self.rack.bin / "ssh"), self.name, "true"], capture_output=True, check=False
-            )
-            if done.returncode == 0:
+            if self.answers():
                 return
             time.sleep(0.1)
-        raise AssertionError(f"{self.name} does not answer: {done.stderr!r} {(self.own / 'log').read_text()}")
+        raise AssertionError(f"{self.name} does not answer: {(self.own / 'log').read_text()}")
+
+    def answers(self) -> bool:
+        """Whether it can be reached, and runs what it is told to."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            words = [str(self.rack.bin / "ssh"), self.name, "true"]
+            return subprocess.run(words, capture_output=True, timeout=10, check=False).returncode == 0
+        return False
 
     def kill(self) -> None:
         """Switch it off: all its processes and mounts are gone at once, its disks stay."""
@@ -176,8 +196,10 @@ class RackHost:
         return found
 
     def running(self) -> list[psutil.Process]:
-        """Return the trial programs on it."""
-        return [p for p in self.inside() if "ztune-trial" in " ".join(p.cmdline()) and p.name() != "sh"]
+        """Return the trial programs on it, also one that is being copied there."""
+        return [
+            p for p in self.inside() if "ztune-trial" in words_of(p) and not words_of(p).startswith("sh ")
+        ]
 
     def hang(self, *, whole: bool = True, on: bool = True) -> None:
         """Stop all of its processes, or its trial alone; or let them go on."""
@@ -188,15 +210,21 @@ class RackHost:
 
     def left(self) -> list[str]:
         """Return what is there of ztune's: files, processes, loop devices."""
-        found = [str(path) for part in ("lib", "root", "srv") for path in (self.own / part).rglob("*")]
+        found = [str(path) for part in _PARTS for path in (self.own / part).rglob("*")]
         found = [path for path in found if not path.endswith(("/srv/theirs", "/root/.cache"))]
+        found += self._loops().values()
+        if self.process is not None:
+            found += [words for p in self.inside() if "ztune" in (words := words_of(p))]
+        return found
+
+    def _loops(self) -> dict[str, str]:
+        """Return the loop devices on files of its disks: name → file."""
+        found = {}
         for path in Path("/sys/block").glob("loop*/loop/backing_file"):
             with contextlib.suppress(OSError):
                 text = path.read_text().strip()
                 if text.startswith((str(self.own), f"/srv/{self.name}")):
-                    found.append(text)
-        if self.process is not None:
-            found += [" ".join(p.cmdline()) for p in self.inside() if "ztune" in " ".join(p.cmdline())]
+                    found[path.parts[3]] = text
         return found
 
 
@@ -238,6 +266,14 @@ class RackHosts:
             "".join(f'[[host]]\non = "ssh://{h.name}"\nfiles = "/srv"\nsize = "400M"\n\n' for h in self.hosts)
         )
         return path
+
+
+def words_of(process: psutil.Process) -> str:
+    """Return its command line; empty if it has ended meanwhile."""
+    try:
+        return " ".join(process.cmdline())
+    except (psutil.Error, OSError):
+        return ""
 
 
 def run(words: list[str]) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -55,7 +56,7 @@ def reads(path: Path, n: int = 2000) -> Path:
 
 
 def test_the_parts_of_a_rate_are_the_whole_and_have_nothing_in_common(tmp_path: Path) -> None:
-    whole, calls, bytes_ = reads(tmp_path / "ops.bin"), 0, 0
+    whole, calls, bytes_, again, regions = reads(tmp_path / "ops.bin"), 0, 0, 0, 0
     for part in range(4):
         files = sample(whole, FILES, Rate(4, part), tmp_path / f"{part}.bin")
         records = read_ops(tmp_path / f"{part}.bin")[1]
@@ -67,8 +68,46 @@ def test_the_parts_of_a_rate_are_the_whole_and_have_nothing_in_common(tmp_path: 
         # Logs and the smallest files are in each, as they are.
         assert files[WAL] == FILES[WAL] and files[SMALL] == FILES[SMALL]
         assert (records["file"] == WAL).sum() == 40
-    assert calls == 2000
-    assert bytes_ == FILES[DATA].size
+        certain = files[DATA].certain
+        again += len(mine) - sum(_outside(mine, certain))
+        regions += len(certain)
+    # What stands out is in each of them, and counted once.
+    assert calls - 3 * (again // 4) == 2000 and again % 4 == 0 and again > 0
+    assert bytes_ == FILES[DATA].size + 3 * (regions // 4) * REGION
+
+
+def _outside(rows: np.ndarray, certain: tuple[tuple[int, int], ...]) -> list[bool]:
+    return [not any(at <= row["offset"] < at + size for at, size in certain) for row in rows]
+
+
+def test_a_region_that_stands_out_is_in_every_sample_and_where_its_calls_are(tmp_path: Path) -> None:
+    """A buffer of two regions that calls of 2 MiB go through, beside writes all over the file."""
+    rng = np.random.default_rng(4)
+    rows = [(Op.WRITE, DATA, int(at) * 8192, 8192) for at in rng.integers(0, REGIONS * 128, 600)]
+    rows += [(Op.WRITE, DATA, 20 * REGION, 2 * REGION)] * 40
+    whole = ops(tmp_path / "ops.bin", *rows)
+    for part in range(4):
+        files = sample(whole, FILES, Rate(4, part), tmp_path / "part.bin")
+        records = read_ops(tmp_path / "part.bin")[1]
+        large = records[records["size"] == 2 * REGION]
+        at = int(large["offset"][0])
+        assert len(large) == 40 and files[DATA].certain == ((at, REGION), (at + REGION, REGION))
+        # The others are shared out among the samples as before.
+        assert files[DATA].size == pytest.approx((62 / 4 + 2) * REGION, abs=REGION)
+    # Of a sample alone it is not known what stands out.
+    recorded = (replace(FILES[DATA], recorded=2, ino=7), *FILES[1:])
+    assert not sample(whole, recorded, Rate(4), tmp_path / "part.bin")[DATA].certain
+
+
+def test_where_all_regions_are_used_alike_none_stands_out(tmp_path: Path) -> None:
+    rows = [(Op.READ, DATA, at * REGION, 8192) for at in range(REGIONS) for _ in range(50)]
+    files = sample(ops(tmp_path / "ops.bin", *rows), FILES, Rate(4), tmp_path / "part.bin")
+    assert files[DATA].certain == ()
+
+
+def test_what_is_kept_as_json_is_the_same_file(tmp_path: Path) -> None:
+    file = replace(FILES[DATA], sampled=True, certain=((0, REGION), (5 * REGION, REGION)))
+    assert OpsFile.of_json(json.loads(json.dumps(vars(file)))) == file
 
 
 def test_each_part_has_its_share_of_what_is_used_often(tmp_path: Path) -> None:

@@ -20,10 +20,13 @@ from ztune.store.records import PART, Run, Trial
 from ztune.units import format_size, listed
 
 LEVEL = 0.95
-SHOWN = ("modelled_s", "read", "written", "allocated", "zil_bytes")
+SHOWN = ("modelled_s", "read", "written", "write_ops", "allocated", "zil_bytes")
 NEXT_TO_NOTHING = 0.001
 """Of the largest figure of its unit: one that is smaller has no share worth saying."""
-ALIKE = {"modelled_s": 0.01, "read": 0.005, "written": 0.02, "allocated": 0.005, "zil_bytes": 0.02}
+ALIKE = {
+    "modelled_s": 0.01, "read": 0.005, "written": 0.02, "write_ops": 0.03, "allocated": 0.005,
+    "zil_bytes": 0.02,
+}  # fmt: skip
 """Metric → by which share of it samples may be off together, for each halving of the rate: how blocks are put
 together to writes depends on how long the runs of them are. Chosen on bench/sampling.py's PostgreSQL at 8K
 (docs/accuracy.md)."""
@@ -103,14 +106,14 @@ def sentence(run: Run, trials: Sequence[Trial]) -> str:
     if found is None:
         return ""
     text = (
-        f"Of the data one region of {format_size(found.region)} in {found.of} was replayed, with that part "
-        f"of the ARC; of the logs every call."
+        f"Of the data one region of {format_size(found.region)} in {found.of} was replayed, and each that "
+        f"stands out, with that part of the ARC; of the logs every call."
     )
     if not found.within:
         return f"{text} No other sample was, so how far off that may be is not known." if trials else text
     metrics = table("modelled")
     shares = [f"{metrics[key].label} ±{max(100 * share, 0.1):.1f} %" for key, share in found.within.items()]
     return (
-        f"{text} By {found.samples} samples that have no region in common, {100 * LEVEL:.0f} % of such "
+        f"{text} By {found.samples} samples that have no other region in common, {100 * LEVEL:.0f} % of such "
         f"figures are within these shares of what all would give: {listed(shares)}."
     )

@@ -108,8 +108,8 @@ def _of_rack(rack: Rack, yes: bool, as_json: bool) -> int:
                     program = place.put(bundle.build())
                     found.append({"host": place.name, **_found(place, program)})
                     if yes:
-                        left = trial.clean(place, program, lambda text: output.echo(f"  {text}", err=True))
-                        code |= bool(left)
+                        done = trial.clean(place, program, lambda text: output.echo(f"  {text}", err=True))
+                        code |= bool(done.stayed)
                 else:
                     code |= _clean(place, yes, as_json)
         except ZtuneError as error:
@@ -139,7 +139,7 @@ def _clean(place: Place, yes: bool, as_json: bool) -> int:
         if not as_json:
             output.echo("Nothing was changed; --yes destroys it.")
         return 0
-    left = trial.clean(place, program, lambda text: output.echo(f"  {output.line(text)}", err=True))
+    left = trial.clean(place, program, lambda text: output.echo(f"  {output.line(text)}", err=True)).stayed
     for sentence in left:
         output.echo(f"stayed: {output.line(sentence)}", err=True)
     if not left:

@@ -68,7 +68,7 @@ def _order(planned: PlannedReplay, files: Mapping[str, tuple[str, Path]], room: 
     work = planned.work
     engine = planned.replay.engine
     read = {name.removeprefix("content/"): sha for name, (sha, _) in files.items() if name != "ops"}
-    if work.spec.get("load") == "touched":
+    if loaded.goes_by_operations(work.spec):
         read["the operations"] = files["ops"][0]
     return json.dumps(
         {

@@ -55,6 +55,12 @@ def load_spec(spec: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def goes_by_operations(spec: Mapping[str, Any]) -> bool:
+    """Return whether what a load writes depends on the operations: the engine loads of a sample, as of
+    "touched", what these touch. Samples of files of one length have the same spec otherwise."""
+    return spec.get("load") == "touched" or int(spec.get("sample", 1)) > 1
+
+
 def identity(path: Path) -> list[Any]:
     """Return what tells a file of this machine from every other, where none is changed once it is there."""
     stat = path.stat()

@@ -52,7 +52,7 @@ def prepare(trace: Trace) -> Inputs:
     with shared_files.locked(folder / "lock"):
         ops, index = folder / "ops.bin", folder / "files.json"
         if ops.is_file() and index.is_file():
-            files = tuple(OpsFile(**f) for f in json.loads(index.read_text()))
+            files = tuple(OpsFile.of_json(f) for f in json.loads(index.read_text()))
         else:
             info: OpsInfo = export_ops(trace, ops)
             files = tuple(info.files)
@@ -122,7 +122,7 @@ def _sampled(inputs: Inputs, rate: Rate) -> Inputs:
     ops, index = folder / f"{name}.bin", folder / f"{name}.json"
     with shared_files.locked(folder / "lock"):
         if ops.is_file() and index.is_file():
-            files = tuple(OpsFile(**f) for f in json.loads(index.read_text()))
+            files = tuple(OpsFile.of_json(f) for f in json.loads(index.read_text()))
         else:
             files = sampling.sample(inputs.ops, inputs.files, rate, ops)
             with shared_files.replacing(index) as partial:
@@ -223,7 +223,7 @@ class Replay:
     def contents_bytes(self, spec: Mapping[str, Any]) -> int:
         """Return an upper estimate of what the pools of a trial hold, bytes."""
         growth = self.written_bytes()
-        if spec.get("load") != "touched":
+        if not loaded.goes_by_operations(spec):
             return contents_bytes(spec, growth)
         records = {d["name"]: int(d["properties"]["recordsize"]) for d in spec["datasets"]}
         of_files = {f["id"]: records[f["dataset"]] for f in spec["files"]}
@@ -264,7 +264,7 @@ class Replay:
         """Return what an engine is to do for ``spec``."""
         first = loaded.load_spec(spec)
         read = {name: loaded.identity(path) for name, path in self.inputs.content.items()}
-        if spec.get("load") == "touched":
+        if loaded.goes_by_operations(spec):
             read["the operations"] = loaded.identity(self.inputs.ops)
         return EngineWork(
             spec, self.inputs.ops, self.inputs.content, loaded.key_of(first, read, self.engine),
@@ -349,7 +349,10 @@ def _file(layout: Layout, file: OpsFile) -> dict[str, Any]:
         assert dataset is not None, file.role  # check() comes first
         name, content = dataset.name, file.role
     raw: dict[str, Any] = {"id": file.id, "dataset": name, "size": file.size, "content": content}
-    return {**raw, "sampled": True, "whole": max(file.whole, file.size)} if file.sampled else raw
+    if not file.sampled:
+        return raw
+    certain = {"certain": [list(one) for one in file.certain]} if file.certain else {}
+    return {**raw, "sampled": True, "whole": max(file.whole, file.size), **certain}
 
 
 def contents_bytes(spec: Mapping[str, Any], growth: int) -> int:

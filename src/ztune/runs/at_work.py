@@ -51,6 +51,8 @@ class HostAtWork:
     cut: float = 0.0
     """When its trial was told to stop for being slow."""
     turn: int = 0
+    since: float = 0.0
+    """When it began what it does."""
 
     @property
     def usable(self) -> bool:
@@ -175,6 +177,7 @@ class Hosts:
     def begin(self, host: HostAtWork, doing: Doing, work: Callable[[], Any]) -> None:
         """Have ``host`` do ``work``, whose end ``ended`` tells."""
         host.doing = doing
+        host.since = time.monotonic()
         host.turn += 1
         if self.rack is None:
             self._here = host, work

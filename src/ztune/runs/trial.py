@@ -98,6 +98,9 @@ def run(
     ended = Ended()
     began = time.monotonic()
     channel: Channel | None = None
+    if stop is not None and stop.asked.is_set():
+        # Told to stop while the program was on its way, perhaps by a run that is over.
+        return Ended(status="stopped", asked=True)
     try:
         channel = place.open(["python3", program, "run"])
         channel.send(json.dumps(spec, separators=(",", ":")))
@@ -211,38 +214,49 @@ class _Silence:
                 return
 
 
-def clean(place: Place, program: str, say: Say, patience: float = 1.0) -> list[str]:
-    """Destroy at ``place`` what dead trials left; return a sentence for each thing that stayed. Raises
-    Lost.
+@dataclass
+class CleanedUp:
+    """What a clean-up found that it did not destroy. ``stayed``: a sentence each; ``running``: runs with a
+    trial that is alive.
     """
-    left: list[str] = []
+
+    stayed: list[str] = field(default_factory=list)
+    running: set[str] = field(default_factory=set)
+
+
+def clean(place: Place, program: str, say: Say, patience: float = 1.0) -> CleanedUp:
+    """Destroy at ``place`` what dead trials left. Raises Lost."""
+    found = CleanedUp()
     for state in states(place):
-        problems, code = _clean(place, program, state, say, patience)
+        here, code = _clean(place, program, state, say, patience)
+        found.running |= here.running
         if code == InputError.exit_code and state != place.state:
             # Not even the old directory is root's: whatever somebody put there, no trial left it.
-            for sentence in problems:
+            for sentence in here.stayed:
                 say(sentence)
         else:
-            left += problems
-    return left
+            found.stayed += here.stayed
+    return found
 
 
-def _clean(place: Place, program: str, state: str, say: Say, patience: float) -> tuple[list[str], int]:
+def _clean(place: Place, program: str, state: str, say: Say, patience: float) -> tuple[CleanedUp, int]:
     words = ["python3", program, "clean", "--state", state]
     channel = place.open([*words, *(["--patience", f"{patience:g}"] if patience > 1 else [])])
-    left: list[str] = []
+    found = CleanedUp()
     try:
         for line in channel.lines():
             with contextlib.suppress(ValueError, KeyError, TypeError):
                 event = json.loads(line)
                 if event["event"] in {"error", "warning"}:
-                    left.append(str(event["text"]))
+                    found.stayed.append(str(event["text"]))
+                elif event["event"] == "running":
+                    found.running.add(str(event["run"]))
                 elif event["event"] == "log" and isinstance(event.get("command"), list):
                     say(" ".join(event["command"]))
         code = channel.wait()
-        if code != 0 and not left:
+        if code != 0 and not found.stayed:
             said = channel.stderr_tail().strip().splitlines()
-            left.append(said[-1] if said else f"clean-up failed with exit code {code}")
+            found.stayed.append(said[-1] if said else f"clean-up failed with exit code {code}")
     finally:
         channel.close()
-    return left, code
+    return found, code

@@ -21,7 +21,7 @@ from ztune.files import writing
 from ztune.trace.reader import Columns, Trace
 from ztune.trace.schema import Flag, Op
 
-EXPORT_VERSION = 4  # part of the key under which callers cache an export
+EXPORT_VERSION = 5  # part of the key under which callers cache an export
 MAGIC = b"ZTOPS\0\0\0"
 OPS_VERSION = 2
 MAX_THREADS = 1 << 16
@@ -67,7 +67,8 @@ class OpsFile:
     """One file of the export. ``size`` is its length in bytes when the trace began, ``size_end`` when it
     ended. ``neighbour``: whether it is one of a second recording, which is replayed beside the first.
     ``sampled``: whether it has a part of a file's regions only, which was ``whole`` bytes long. ``recorded``:
-    one region in so many was, by the inode number ``ino``; 0: all."""
+    one region in so many was, by the inode number ``ino``; 0: all. ``certain``: offset and bytes of what
+    every sample has, and what stands for itself."""
 
     id: int
     size: int
@@ -80,6 +81,12 @@ class OpsFile:
     whole: int = 0
     recorded: int = 0
     ino: int = 0
+    certain: tuple[tuple[int, int], ...] = ()
+
+    @classmethod
+    def of_json(cls, raw: dict[str, Any]) -> OpsFile:
+        """Return the file whose fields were kept as JSON."""
+        return cls(**{**raw, "certain": tuple((at, size) for at, size in raw["certain"])})
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,9 @@ in the sample or none of it, and what a cache of a part of the size does with it
 with all. What is known to go wrong is that few regions get much of the work, and are in the sample or not. So
 the regions of a role are put in the order of how often they are used, and of each N that follow each other
 one is taken, by a hash: each sample has its part of those used often and of those never used. Figures need no
-correction by how many references a sample got then, as SHARDS has one.
+correction by how many references a sample got then, as SHARDS has one. And the few regions that stand out,
+such as a doublewrite buffer or the end of a table that is appended to, are certain: they are in every sample,
+and stand for themselves alone.
 
 The regions of a file that are in the sample lie side by side in a file of that part of its size: indirect
 blocks are then as full as they are in truth, and a scan goes on from one region of the sample to the next.
@@ -19,7 +21,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -32,11 +34,18 @@ from ztune.trace.ops import RECORD, OpsFile, ops_parts, read_header
 from ztune.trace.schema import Flag, Op
 from ztune.units import format_size
 
-VERSION = 2  # part of the file names of samples
+VERSION = 3  # part of the file names of samples
 REGION = recording.REGION
 """Bytes of a region at least; it is as large as the largest record of a study."""
 _SYNCS = (Op.FSYNC, Op.FDATASYNC, Op.MSYNC)
 _MOVED = recording.MOVED
+
+CERTAIN = 64
+"""Regions that are in every sample, at most."""
+STANDS_OUT = 16
+"""Times as much work as a region has on average that any is done to: so much makes one certain."""
+_CALLS_OF_CERTAIN = 16  # at least
+_RARER = 2  # certain ones are at most one for so many that a sample has
 
 Ops: TypeAlias = "npt.NDArray[np.void]"
 Ints: TypeAlias = "npt.NDArray[np.int64]"
@@ -90,16 +99,67 @@ def sample(ops: Path, files: Sequence[OpsFile], rate: Rate, target: Path) -> tup
 def _sampled(file: OpsFile, regions: _Regions) -> OpsFile:
     sizes = np.maximum([file.size, file.size_end], 0)
     size, end = regions.places(np.full(2, file.id), sizes).tolist()
-    return replace(file, size=size, size_end=end, sampled=True, whole=max(file.size, file.size_end))
+    whole = max(file.size, file.size_end)
+    return replace(
+        file, size=size, size_end=end, sampled=True, whole=whole, certain=regions.certain_of(file.id)
+    )
 
 
-def _used(ops: Path, regions: _Regions) -> npt.NDArray[np.int32]:
-    """Return how often each region is used."""
-    used = np.zeros(regions.count, np.int32)
-    for part in ops_parts(ops):
+@dataclass(frozen=True)
+class _Used:
+    """How much is done to each region. ``calls``: of all kinds; ``work``: reads, writes and bytes written,
+    without what warms the caches."""
+
+    calls: npt.NDArray[np.int32]
+    work: npt.NDArray[np.float32]
+
+    @classmethod
+    def nothing(cls, count: int) -> _Used:
+        """Return that nothing is done yet to ``count`` regions."""
+        return cls(np.zeros(count, np.int32), np.zeros((3, count), np.float32))
+
+    def add(self, part: Ops, regions: _Regions) -> None:
+        """Add the next operations. A call counts in each of the regions that it is in."""
         rows = part[regions.moved(part)]
-        found, times = np.unique(regions.of(rows["file"], rows["offset"]), return_counts=True)
-        used[found] += times.astype(np.int32)
+        begin = np.maximum(rows["offset"], 0)
+        end = begin + np.maximum(rows["size"], 1)
+        first = begin // regions.region
+        several = (end - 1) // regions.region - first + 1
+        row = np.repeat(np.arange(len(rows)), several)
+        at = first[row] + np.arange(len(row)) - np.repeat(np.cumsum(several) - several, several)
+        size = np.minimum(end[row], (at + 1) * regions.region) - np.maximum(begin[row], at * regions.region)
+        number = regions.of(rows["file"][row], at * regions.region)
+        op = rows["op"][row]
+        reads, writes = op == Op.READ, (op == Op.WRITE) | (op == Op.COPY)
+        _add(self.calls, number, np.ones(len(number)))
+        for kind, mine, much in ((0, reads, 1), (1, writes, 1), (2, writes, size)):
+            _add(self.work[kind], number[mine], np.broadcast_to(much, len(number))[mine])
+
+    def certain(self, of: int) -> npt.NDArray[np.bool_]:
+        """Return which regions are to be in every sample of 1/``of``."""
+        there = self.calls > 0
+        share = np.zeros(len(self.calls), np.float32)
+        for one in self.work:
+            if total := float(one.sum(dtype=np.float64)):
+                share = np.maximum(share, one / np.float32(total))
+        out = (share >= STANDS_OUT / max(int(there.sum()), 1)) & (self.calls >= _CALLS_OF_CERTAIN)
+        most = min(CERTAIN, len(there) // (of * _RARER))
+        found = np.zeros(len(there), bool)
+        found[np.argsort(-share, kind="stable")[:most]] = True
+        both: npt.NDArray[np.bool_] = found & out
+        return both
+
+
+def _add(to: npt.NDArray[Any], at: Ints, much: npt.NDArray[Any]) -> None:
+    found, where = np.unique(at, return_inverse=True)
+    to[found] += np.bincount(where, much, minlength=len(found)).astype(to.dtype)
+
+
+def _used(ops: Path, regions: _Regions) -> _Used:
+    """Return how much each region is used."""
+    used = _Used.nothing(regions.count)
+    for part in ops_parts(ops):
+        used.add(part, regions)
     return used
 
 
@@ -131,17 +191,29 @@ class _Regions:
                 self._there[begin:end] = recording.taken(f.ino, number, f.recorded)
                 self._recorded = f.recorded
         self._taken = np.zeros(self.count, bool)
+        self._certain = np.zeros(self.count, bool)
         self._rank = np.zeros(self.count, np.int32)  # taken ones before it
 
-    def take(self, used: npt.NDArray[np.int32], rate: Rate) -> None:
-        """Decide which of the regions that were recorded are in the sample; ``used``: how often each is."""
+    def take(self, used: _Used, rate: Rate) -> None:
+        """Decide which of the regions that were recorded are in the sample; ``used``: how much each is."""
         rate = replace(rate, of=rate.of // self._recorded)
+        # Of those that were not recorded it is not known whether they stand out.
+        if self._recorded == 1 and rate.of > 1:
+            self._certain = used.certain(rate.of)
         for role, (begin, end) in self.roles.items():
             chance = _hash(np.arange(end - begin, dtype=np.uint64), ROLES.index(role))
-            there = self._there[begin:end]
-            self._taken[begin:end][there] = _taken(used[begin:end][there], chance[there], rate)
+            there = self._there[begin:end] & ~self._certain[begin:end]
+            self._taken[begin:end][there] = _taken(used.calls[begin:end][there], chance[there], rate)
+        self._taken |= self._certain
         np.cumsum(self._taken, out=self._rank)
         self._rank -= self._taken
+
+    def certain_of(self, number: int) -> tuple[tuple[int, int], ...]:
+        """Return offset and bytes of what of a file every sample has, by where it is in the sample's file."""
+        begin, end = self.files[number]
+        mine = np.flatnonzero(self._certain[begin:end])
+        places = (self._rank[begin:end][mine] - self._rank[begin]).astype(np.int64) * self.region
+        return tuple((at, self.region) for at in places.tolist())
 
     def there(self, role: str) -> int:
         """Return how many of a role were recorded."""

@@ -40,6 +40,7 @@ def clean(state: Path, events: Events, *, patience: float = 1.0) -> bool:
             if not lock.acquire(2.0 * patience):
                 continue
         except BusyError as error:
+            events.send("running", run=where.run)
             events.warning(str(error))
             busy.add(where.run)
             ok = False
