@@ -201,10 +201,8 @@ static void find_waits(order_t *o, uint64_t first)
 
 			o->waited[i] = on_until(span, nspans, ended) - on;
 			/* Nothing that was done after it had begun is covered by it. */
-			if (since > 0 && begun >= since) {
+			if (since > 0 && begun >= since)
 				o->before[i] = begun - since - (on_until(span, nspans, begun) - on);
-				o->nbefore++;
-			}
 		}
 		if (o->waited != NULL && order_shares_log(o, op->thread) && idle[op->thread] > 0 &&
 		    op->t > idle[op->thread])
@@ -220,16 +218,6 @@ static void find_waits(order_t *o, uint64_t first)
 	free(span);
 	free(open);
 	free(idle);
-}
-
-static void count_syncs(order_t *o, uint64_t first)
-{
-	for (uint64_t i = first; i < o->ops->nops; i++) {
-		const op_t *op = &o->ops->op[i];
-
-		o->syncs +=
-		    order_syncs(op) && op->file >= 0 && (size_t)op->file < o->nfiles && o->file[op->file].shared;
-	}
 }
 
 void order_make(order_t *o, const ops_t *ops, uint64_t first, size_t nfiles, int how)
@@ -266,7 +254,6 @@ void order_make(order_t *o, const ops_t *ops, uint64_t first, size_t nfiles, int
 		if (o->file[o->syncer[i] >> 16].shared)
 			o->shares[o->syncer[i] & UINT16_MAX] = true;
 	find_waits(o, first);
-	count_syncs(o, first);
 	o->of_file = zeros(total, sizeof(uint32_t));
 	total = 0;
 	for (size_t i = 0; i < nfiles; i++) {
@@ -283,6 +270,11 @@ void order_make(order_t *o, const ops_t *ops, uint64_t first, size_t nfiles, int
 	}
 	for (size_t i = 0; i < nfiles; i++)
 		move_on(o, &o->file[i]);
+}
+
+void order_by_arrival(order_t *o, int32_t file)
+{
+	o->file[file].arrives = true;
 }
 
 void order_free(order_t *o)
@@ -317,7 +309,7 @@ static uint32_t place(const struct order_file *f, uint32_t call)
 /* Has a sync of a shared file, by another thread, ended before this call began, and not yet here? */
 static bool waits_for_sync(const order_t *o, const struct order_file *f, uint32_t p, const op_t *op)
 {
-	if (!f->shared || (op->op != OP_WRITE && !is_sync(op)) || !is_syncer(o, pair(op)))
+	if (!f->shared || f->arrives || (op->op != OP_WRITE && !is_sync(op)) || !is_syncer(o, pair(op)))
 		return false;
 	for (uint32_t q = f->sync; q < p; q++) {
 		const op_t *before = &o->ops->op[f->calls[q]];
@@ -338,8 +330,8 @@ int32_t order_waits_for(const order_t *o, uint64_t call)
 		const struct order_file *f = &o->file[file[k]];
 		uint32_t p = place(f, (uint32_t)call);
 
-		if (p > f->barrier || (is_barrier(o, (uint32_t)call) && p > f->open) || (is_sync(op) && p > f->write) ||
-		    (k == 0 && waits_for_sync(o, f, p, op)))
+		if (p > f->barrier || (is_barrier(o, (uint32_t)call) && p > f->open) ||
+		    (is_sync(op) && !f->arrives && p > f->write) || (k == 0 && waits_for_sync(o, f, p, op)))
 			return file[k];
 	}
 	return -1;

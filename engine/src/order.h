@@ -8,6 +8,9 @@
  * those syncs that had ended, when recorded, before it began.  And where the sync of one ended while another did nothing,
  * that one is taken to have waited for it, as those do whose commit somebody else writes, for as long as a sync was on.
  *
+ * Not so where calls come to a log as they come: nothing of the above holds for its syncs, whose caller has a lock of its
+ * own for them.
+ *
  * All waits are for earlier calls of the trace, so none is in a circle.  Knows nothing of OpenZFS.
  */
 #ifndef ZTUNE_ORDER_H
@@ -37,6 +40,7 @@ typedef struct {
 		uint32_t left;    /* calls that are not done */
 		uint32_t sync;    /* place of the first sync that is not done */
 		bool shared;      /* several threads sync it */
+		bool arrives;     /* calls come to it as they come, not as in the trace */
 	} *file;
 	size_t nfiles;
 	uint32_t *next_of_thread; /* by call: the next of the same thread, or ORDER_NONE */
@@ -44,8 +48,6 @@ typedef struct {
 	int64_t think;            /* what threads that share a log did between their calls, but for such waits, ns */
 	int64_t *waited;          /* by call: for how long its thread had waited for such syncs, ns; NULL: not found */
 	int64_t *before;          /* by call: what its thread did before the sync began that it waited for, ns, or -1 */
-	uint64_t nbefore;         /* calls of which that is known: the sync can have been for what the thread did */
-	uint64_t syncs;           /* of shared files */
 	uint8_t *done;            /* a bit for each call */
 	bool *shares;             /* by thread: it syncs a file that others sync, too */
 	uint64_t *syncer;         /* sorted: file and thread */
@@ -56,6 +58,9 @@ typedef struct {
 
 /* Of the calls from first on.  Files are numbered below nfiles; how: ORDER_... */
 void order_make(order_t *o, const ops_t *ops, uint64_t first, size_t nfiles, int how);
+
+/* Calls come to a file as they come: a sync of it waits for no other thread's writes or syncs. */
+void order_by_arrival(order_t *o, int32_t file);
 
 void order_free(order_t *o);
 

@@ -3,7 +3,7 @@
  *   plain-check spec FILE | ops FILE | content FILE   exit 0 or, with one sentence on stderr, 2
  *   plain-check order FILE NFILES strict|loose        reads lines: "waits CALL" prints which file it waits for,
  *                                                     "after CALL" which sync, or -1; "waited CALL" how long, ns;
- *                                                     "done CALL" prints nothing
+ *                                                     "done CALL" and "arrives FILE" print nothing
  *   plain-check store DIR memory|file                 an image of a disk made there begins another one
  *   plain-check touched FILE RECORDSIZE RECORDS       prints the records of file 0 that the operations touch
  *   plain-check weights RATE                          reads lines: "set OBJECT WHOLE SAMPLED WRITTEN" and "log OBJECT"
@@ -52,6 +52,8 @@ static int run_order(const char *path, const char *nfiles, int how)
 			(void)printf("%" PRId64 "\n", order.waited[call]);
 		else if (sscanf(line, "done %" SCNu64, &call) == 1 && call < o.nops)
 			order_done(&order, call);
+		else if (sscanf(line, "arrives %" SCNu64, &call) == 1 && call < order.nfiles)
+			order_by_arrival(&order, (int32_t)call);
 		else
 			return EXIT_FAILED;
 	}

@@ -37,6 +37,7 @@ typedef struct {
 	bool elsewhere; /* it is there, and nothing of it is in the sample */
 	int dataset, pool;
 	uint32_t id, names;
+	int log;          /* in R.logs, -1: of none */
 	vqueue_t waiting; /* calls that wait for others on it */
 	uint64_t start_size;
 	const content_t *content;
@@ -57,6 +58,20 @@ typedef struct {
 /* Who owns a file has no part in its I/O. */
 static const fl_new_t new_file = {.mode = S_IFREG | 0600};
 
+/* The lock of a log that threads share, and commits without a sync of their own in the trace. */
+typedef struct {
+	double share, owed; /* of waits for another's sync: how many are commits */
+	bool held;
+	uint32_t leaders;        /* who wait for the lock with a sync of the trace */
+	uint64_t asked, covered; /* commits that others are to sync, and how many they have */
+	int32_t file;            /* where it was written last, -1: nowhere */
+	int64_t end;
+	uint32_t *writes; /* calls that write it, in the order of the trace: what is written, whoever comes when */
+	size_t nwrites, came, written;
+	uint64_t covers; /* commits that its holder has written */
+	vqueue_t waiting;
+} commits_t;
+
 /* A call that its thread does not wait for before the next. */
 typedef struct {
 	int64_t recorded_done;
@@ -70,12 +85,13 @@ typedef struct {
 	int64_t async_until; /* up to when its waits for asynchronous calls are counted */
 	int64_t began;       /* when its last call began */
 	int64_t recorded_began;
-	int64_t done;          /* when the last of those that had to be done before its next call was */
-	int64_t recorded_done; /* … when recorded */
-	uint64_t asked;        /* which of the commits in R.log its own is that is under way, 0: none */
-	bool commits;          /* closed: it is one of those whose commits are the job's */
-	bool background;       /* closed: it writes what they have made dirty */
-	int64_t at;            /* trace time of the call that it has come to */
+	int64_t done;              /* when the last of those that had to be done before its next call was */
+	int64_t recorded_done;     /* … when recorded */
+	commits_t *holds;          /* it has written this log and is to sync it */
+	uint64_t asked[SPEC_LOGS]; /* by log: which of its commits its own is that is under way, 0: none */
+	bool commits;              /* closed: it is one of those whose commits are the job's */
+	bool background;           /* closed: it writes what they have made dirty */
+	int64_t at;                /* trace time of the call that it has come to */
 	pending_t *pending;
 	size_t npending, pending_room;
 	vqueue_t waiting;
@@ -95,8 +111,8 @@ static struct {
 	uint8_t *sink; /* what is read, and nobody looks at */
 	order_t order;
 	double busy;    /* closed: how much of what threads that share a log do between calls is the processors' work */
-	int64_t *ended; /* closed: by sync, the trace time at which it was done */
-	bool *begun;    /* closed: by sync of a shared log */
+	int64_t *ended; /* by sync, the trace time at which it was done */
+	bool *begun;    /* by sync of such a log */
 	int64_t zero;   /* virtual time at which the trace began */
 	uint64_t done, in_call;
 	uint32_t threads_left;
@@ -105,17 +121,8 @@ static struct {
 	bool by_commits;
 	uint64_t most, paced; /* of what tells the pace: how many are most, and how many have ended */
 	int rc;
-	vqueue_t waiting; /* who waits for the threads */
-	/* Closed: the lock of the log that threads share, and commits without a sync of their own in the trace. */
-	struct {
-		double share, owed; /* of waits for another's sync: how many are commits */
-		bool held;
-		uint32_t leaders;        /* who wait for the lock with a sync of the trace */
-		uint64_t asked, covered; /* commits that others are to sync, and how many they have */
-		int32_t file;            /* where the log was written last, -1: nowhere */
-		int64_t end;
-		vqueue_t waiting;
-	} log;
+	vqueue_t waiting;          /* who waits for the threads */
+	commits_t logs[SPEC_LOGS]; /* whose commits go together */
 	/* Closed: how far those have come whose commits are the job's, and who waits for that. */
 	struct {
 		uint64_t threads;
@@ -1180,44 +1187,87 @@ static int64_t call_ns(const op_t *o)
 	return (int64_t)(us * 1e3);
 }
 
-static bool is_of_log(const op_t *o)
+/* The log whose commits go together that a call concerns; NULL: none. */
+static commits_t *log_of(const op_t *o)
 {
-	return R.log.share > 0 && o->file >= 0 && (size_t)o->file < R.nfiles && R.order.file[o->file].shared;
+	if (o->file < 0 || (size_t)o->file >= R.nfiles || R.files[o->file].log < 0)
+		return NULL;
+	return &R.logs[R.files[o->file].log];
 }
 
 /* Takes the lock for a sync of the trace; false: another's sync that began since then has covered it. */
-static bool take_log(uint64_t mine)
+static bool take_log(commits_t *log, uint64_t mine)
 {
-	R.log.leaders++;
-	while (R.log.held && R.log.covered < mine)
-		(void)vtime_wait(&R.log.waiting, VTIME_NEVER);
-	R.log.leaders--;
-	if (R.log.covered >= mine)
+	log->leaders++;
+	while (log->held && log->covered < mine)
+		(void)vtime_wait(&log->waiting, VTIME_NEVER);
+	log->leaders--;
+	if (log->covered >= mine)
 		return false;
-	R.log.held = true;
+	log->held = true;
 	return true;
 }
 
 /* All is synced that had been asked for when the sync began. */
-static void leave_log(uint64_t covered)
+static void leave_log(commits_t *log, uint64_t covered)
 {
-	R.log.covered = MAX(R.log.covered, covered);
-	R.log.held = false;
-	vtime_wake(&R.log.waiting, true);
+	log->covered = MAX(log->covered, covered);
+	log->held = false;
+	vtime_wake(&log->waiting, true);
+}
+
+/* Does a call write to a log that its thread syncs then? */
+static bool syncs_next(uint64_t i, const commits_t *log)
+{
+	uint32_t next = R.order.next_of_thread[i];
+
+	return R.ops->op[i].op == OP_WRITE && !order_syncs(&R.ops->op[i]) && R.ops->op[i].via == VIA_SYSCALL &&
+	    next != ORDER_NONE && R.ops->op[next].via == VIA_SYSCALL && R.ops->op[next].op != OP_WRITE &&
+	    order_syncs(&R.ops->op[next]) && log_of(&R.ops->op[next]) == log;
+}
+
+/*
+ * Writes all that has come to the log and is not written.  Who comes first is first in the log: the parts follow each
+ * other as in the trace, whoever wrote them then, and those that lie one after the other are written in one call.
+ */
+static int write_log(commits_t *log)
+{
+	while (log->written < log->came) {
+		op_t o = R.ops->op[log->writes[log->written++]];
+		int rc;
+
+		while (log->written < log->came) {
+			const op_t *next = &R.ops->op[log->writes[log->written]];
+
+			if (next->file != o.file || next->offset < o.offset || next->offset > o.offset + o.size)
+				break;
+			if (next->offset + next->size >= o.offset + o.size) {
+				o.size = next->offset + next->size - o.offset;
+				o.blank = next->blank;
+			}
+			log->written++;
+		}
+		vtime_work(call_ns(&o));
+		if ((rc = run_op(&o)) != 0)
+			return rc;
+		log->file = o.file;
+		log->end = o.offset + o.size;
+	}
+	return 0;
 }
 
 #define LOG_PAGE 8192 /* PostgreSQL's; who has others writes as little */
 
 /* The last page of the log again, with one commit more, or several. */
-static int sync_log(void)
+static int sync_log(commits_t *log)
 {
-	op_t o = {.op = OP_WRITE, .file = R.log.file, .file2 = -1, .size = LOG_PAGE};
-	const rfile_t *f = known_file(R.log.file);
+	op_t o = {.op = OP_WRITE, .file = log->file, .file2 = -1, .size = LOG_PAGE};
+	const rfile_t *f = known_file(log->file);
 	int rc;
 
 	if (f == NULL || f->f == NULL)
 		return 0;
-	o.offset = MAX(R.log.end - 1, 0) / LOG_PAGE * LOG_PAGE;
+	o.offset = MAX(log->end - 1, 0) / LOG_PAGE * LOG_PAGE;
 	vtime_work(call_ns(&o));
 	if ((rc = run_op(&o)) != 0)
 		return rc;
@@ -1230,68 +1280,124 @@ static int sync_log(void)
  * Commits what the trace has no sync for, since another thread's covered it.  Whether one does here depends on when the
  * thread comes: it waits for the lock, and is covered by a sync that begins after that, or syncs for all who wait.
  */
-static void commit_with_others(void)
+static void commit_with_others(commits_t *log)
 {
-	uint64_t mine = ++R.log.asked, covers;
+	uint64_t mine = ++log->asked, covers;
 	int rc;
 
-	while (R.log.covered < mine && R.rc == 0) {
-		if (R.log.held || R.log.leaders > 0) {
-			(void)vtime_wait(&R.log.waiting, VTIME_NEVER);
+	while (log->covered < mine && R.rc == 0) {
+		if (log->held || log->leaders > 0) {
+			(void)vtime_wait(&log->waiting, VTIME_NEVER);
 			continue;
 		}
-		R.log.held = true;
-		covers = R.log.asked;
+		log->held = true;
+		covers = log->asked;
 		R.in_call++;
-		if ((rc = sync_log()) != 0)
+		if ((rc = sync_log(log)) != 0)
 			stop(rc);
 		R.in_call--;
 		R.r->late_commits++;
 		R.end = MAX(R.end, trace_now());
-		leave_log(covers);
+		leave_log(log, covers);
 	}
+}
+
+/* A write to a log to which calls come as they come: who syncs it then has its lock from here to there. */
+static int call_write(commits_t *log, uint64_t i)
+{
+	thread_t *t = &R.threads[R.ops->op[i].thread];
+	uint64_t *mine = &t->asked[log - R.logs];
+
+	log->came++;
+	*mine = ++log->asked;
+	if (!take_log(log, *mine))
+		return 0;
+	t->holds = log;
+	log->covers = log->asked;
+	R.begun[R.order.next_of_thread[i]] = true;
+	vtime_wake(&log->waiting, true);
+	return write_log(log);
+}
+
+/* A sync of such a log, which may be a synchronous write too. */
+static int call_sync(commits_t *log, uint64_t i)
+{
+	thread_t *t = &R.threads[R.ops->op[i].thread];
+	uint64_t *mine = &t->asked[log - R.logs];
+	op_t o = R.ops->op[i];
+	int rc = 0;
+
+	if (t->holds != log) {
+		if (*mine == 0)
+			*mine = ++log->asked;
+		R.begun[i] = true;
+		if (!take_log(log, *mine)) {
+			*mine = 0;
+			R.r->joined_commits++;
+			return 0;
+		}
+		log->covers = log->asked;
+		vtime_wake(&log->waiting, true);
+		rc = write_log(log);
+	}
+	if (o.op != OP_WRITE && log->file >= 0)
+		o.file = log->file;
+	vtime_work(call_ns(&o));
+	if (rc == 0)
+		rc = run_op(&o);
+	t->holds = NULL;
+	*mine = 0;
+	leave_log(log, log->covers);
+	return rc;
 }
 
 /* One call, from its beginning to its end. */
 static void call(uint64_t i)
 {
 	const op_t *o = &R.ops->op[i];
-	bool commits = is_of_log(o) && (o->op == OP_WRITE || order_syncs(o)), leads = false;
-	thread_t *t = &R.threads[o->thread];
-	uint64_t covers = 0;
+	commits_t *log = log_of(o);
+	bool commits = log != NULL && (o->op == OP_WRITE || order_syncs(o)), leads = false;
+	bool comes = log != NULL && R.order.file[o->file].arrives && (order_syncs(o) || syncs_next(i, log));
+	uint64_t *asked = log != NULL ? &R.threads[o->thread].asked[log - R.logs] : NULL, covers = 0;
 	int32_t file;
 	int rc;
 
 	/* It waits for its turn from here on, with what it commits. */
-	if (commits && t->asked == 0)
-		t->asked = ++R.log.asked;
-	while ((file = order_waits_for(&R.order, i)) >= 0)
+	commits = commits && !comes;
+	if (commits && *asked == 0)
+		*asked = ++log->asked;
+	while (R.threads[o->thread].holds == NULL && (file = order_waits_for(&R.order, i)) >= 0)
 		(void)vtime_wait(&R.files[file].waiting, VTIME_NEVER);
 	if ((rc = limit_arc()) != 0) {
 		stop(rc);
 		return;
 	}
 	if (commits && order_syncs(o)) {
-		leads = take_log(t->asked);
-		t->asked = 0;
+		leads = take_log(log, *asked);
+		*asked = 0;
 		R.begun[i] = true;
-		vtime_wake(&R.log.waiting, true);
+		vtime_wake(&log->waiting, true);
 		commits = !leads; /* from here on: another did it */
+		covers = log->asked;
 	} else {
 		commits = false;
 	}
-	covers = R.log.asked;
 	R.in_call++;
-	vtime_work(call_ns(o));
-	if (!commits && (rc = run_op(o)) != 0)
-		stop(rc);
+	if (comes) {
+		rc = order_syncs(o) ? call_sync(log, i) : call_write(log, i);
+	} else {
+		vtime_work(call_ns(o));
+		rc = commits ? 0 : run_op(o);
+	}
 	R.in_call--;
+	if (rc != 0)
+		stop(rc);
 	if (leads)
-		leave_log(covers);
+		leave_log(log, covers);
 	R.r->joined_commits += commits;
-	if (o->op == OP_WRITE && is_of_log(o)) {
-		R.log.file = o->file;
-		R.log.end = o->offset + o->size;
+	if (!comes && o->op == OP_WRITE && log != NULL) {
+		log->file = o->file;
+		log->end = o->offset + o->size;
 	}
 	R.done++;
 	R.end = MAX(R.end, trace_now());
@@ -1420,15 +1526,22 @@ static void think(int64_t until, uint64_t i)
 		vtime_work(MIN(left, SLICE));
 }
 
+static bool arrives(uint32_t i)
+{
+	return R.order.file[R.ops->op[i].file].arrives;
+}
+
 /* Did the thread commit before this call, by the sync of another? */
 static bool followed(uint32_t i)
 {
-	if (R.log.share <= 0 || R.order.before[i] < 0)
+	commits_t *log = log_of(&R.ops->op[R.order.after[i]]);
+
+	if (log == NULL || R.order.before[i] < 0)
 		return false;
-	R.log.owed += R.log.share;
-	if (R.log.owed < 1.0)
+	log->owed += log->share;
+	if (log->owed < 1.0)
 		return false;
-	R.log.owed -= 1.0;
+	log->owed -= 1.0;
 	return true;
 }
 
@@ -1442,15 +1555,19 @@ static bool followed(uint32_t i)
 static bool is_covered(const thread_t *t, uint32_t i)
 {
 	uint32_t sync = R.order.after[i];
-	int64_t since = MAX(t->began, t->done), work = R.order.before[i];
-	int64_t until = since + work + work / 2 + COVERS_NS;
+	int64_t since = MAX(t->began, t->done), work = R.order.before[i], until;
+	vqueue_t *waiting = &log_of(&R.ops->op[sync])->waiting;
 	bool late;
+
+	if (!R.spec->closed)
+		since = MAX(since, R.ops->op[sync].t - work);
+	until = since + work + work / 2 + COVERS_NS;
 
 	think(since + work / 2, i);
 	late = R.begun[sync];
 	think(since + work, i);
 	while (!late && !R.begun[sync] && trace_now() < until)
-		(void)vtime_wait(&R.log.waiting, R.zero + until);
+		(void)vtime_wait(waiting, R.zero + until);
 	return !late && R.begun[sync];
 }
 
@@ -1464,7 +1581,7 @@ static void follow(thread_t *t, uint32_t i)
 	if (covered)
 		wait_for_sync(R.order.after[i]);
 	else
-		commit_with_others();
+		commit_with_others(log_of(sync));
 	t->done = trace_now();
 	t->wait_s += (double)(t->done - came) / 1e9;
 	t->recorded_done = MAX(t->recorded_done, sync->t + sync->dur);
@@ -1529,6 +1646,50 @@ static void wait_for_job(int64_t at)
 	}
 }
 
+static void add_write(commits_t *log, uint32_t call)
+{
+	if ((log->nwrites & (log->nwrites - 1)) == 0 &&
+	    (log->writes = realloc(log->writes, MAX(log->nwrites * 2, 1) * sizeof(*log->writes))) == NULL)
+		abort();
+	log->writes[log->nwrites++] = call;
+}
+
+/*
+ * Which logs' commits go together, and of waits for another's sync which share are commits: those operations that have no
+ * sync of their own.  A closed replay that is not told of logs takes all shared files for one, where such operations are.
+ */
+static void find_logs(uint64_t first)
+{
+	uint64_t syncs[SPEC_LOGS] = {0}, waits[SPEC_LOGS] = {0};
+	bool told = R.spec->nlogs > 0;
+
+	for (size_t i = 0; i < R.nfiles; i++)
+		if (!told)
+			R.files[i].log = R.order.file[i].shared ? 0 : -1;
+		else if (R.files[i].known && R.files[i].log >= 0)
+			order_by_arrival(&R.order, (int32_t)i);
+	for (uint64_t i = first; i < R.ops->nops; i++) {
+		const commits_t *log = log_of(&R.ops->op[i]);
+
+		if (log != NULL && order_syncs(&R.ops->op[i]))
+			syncs[log - R.logs]++;
+		if (log != NULL && told && syncs_next(i, log))
+			add_write(&R.logs[log - R.logs], (uint32_t)i);
+		if (R.order.after[i] == ORDER_NONE || R.order.before[i] < 0)
+			continue;
+		if ((log = log_of(&R.ops->op[R.order.after[i]])) != NULL)
+			waits[log - R.logs]++;
+	}
+	for (size_t k = 0; k < SPEC_LOGS; k++) {
+		R.logs[k].file = -1;
+		if (waits[k] > 0)
+			R.logs[k].share =
+			    MIN(1.0, MAX(0.0, (double)R.spec->operations - (double)syncs[k]) / (double)waits[k]);
+	}
+	for (size_t i = 0; i < R.nfiles && !told && R.logs[0].share <= 0; i++)
+		R.files[i].log = -1;
+}
+
 static void thread_main(void *arg)
 {
 	thread_t *t = arg;
@@ -1539,11 +1700,11 @@ static void thread_main(void *arg)
 		has_come(t, o->t, false);
 		while (!take_in(t, o->t))
 			(void)vtime_wait(&t->waiting, VTIME_NEVER);
-		if (R.order.after[i] != ORDER_NONE && followed(i))
+		if (t->holds == NULL && R.order.after[i] != ORDER_NONE && followed(i))
 			follow(t, i);
-		else if (R.order.after[i] != ORDER_NONE)
+		else if (t->holds == NULL && R.order.after[i] != ORDER_NONE && !arrives(R.order.after[i]))
 			wait_for_sync(R.order.after[i]);
-		if (t->background)
+		if (t->background && t->holds == NULL)
 			wait_for_job(o->t);
 		else
 			think(due(t, i), i);
@@ -1575,8 +1736,8 @@ static int run_threads(uint64_t first)
 	uint64_t before;
 
 	order_make(&R.order, R.ops, first, R.nfiles,
-	    (R.spec->verify ? ORDER_STRICT : 0) | (R.spec->closed ? ORDER_WAITED : 0));
-	if (R.spec->closed &&
+	    (R.spec->verify ? ORDER_STRICT : 0) | (R.spec->closed || R.spec->nlogs > 0 ? ORDER_WAITED : 0));
+	if ((R.spec->closed || R.spec->nlogs > 0) &&
 	    ((R.ended = calloc(R.ops->nops + 1, sizeof(*R.ended))) == NULL ||
 		(R.begun = calloc(R.ops->nops + 1, sizeof(*R.begun))) == NULL))
 		abort();
@@ -1591,10 +1752,8 @@ static int run_threads(uint64_t first)
 	find_pace(first);
 	if (R.spec->closed)
 		find_background(first);
-	R.log.file = -1;
-	if (R.spec->closed && R.order.nbefore > 0)
-		R.log.share =
-		    MIN(1.0, MAX(0.0, (double)R.spec->operations - (double)R.order.syncs) / (double)R.order.nbefore);
+	if (R.spec->closed || R.spec->nlogs > 0)
+		find_logs(first);
 	if (R.spec->closed && R.order.think > 0)
 		R.busy = MIN(1.0, R.spec->cores * (double)R.recorded / (double)R.order.think);
 	R.zero = vtime_now();
@@ -1677,6 +1836,8 @@ static int prepare(void)
 	for (size_t i = 0; i < R.spec->ncontent; i++)
 		if (content_open(R.spec->content[i].path, &R.content[i], R.err) != 0)
 			return EXIT_INPUT;
+	for (size_t i = 0; i < R.nfiles; i++)
+		R.files[i].log = -1;
 	for (size_t i = 0; i < R.spec->nfiles; i++) {
 		const spec_file_t *sf = &R.spec->files[i];
 		rfile_t *f = &R.files[sf->id];
@@ -1687,6 +1848,7 @@ static int prepare(void)
 		f->pool = R.spec->datasets[sf->dataset].pool;
 		f->start_size = sf->size;
 		f->whole = sf->whole;
+		f->log = sf->log;
 		f->stands_for = sf->sampled ? (double)R.spec->rate : 1.0;
 		f->spec = sf;
 		f->elsewhere = sf->sampled && sf->size == 0 && sf->whole_start > 0;

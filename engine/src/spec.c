@@ -500,7 +500,7 @@ static int parse_files(const json_t *root, spec_t *s, err_t *err)
 			return -1;
 		f->id = (int32_t)id;
 		f->size = (uint64_t)size;
-		f->dataset = f->content = -1;
+		f->dataset = f->content = f->log = -1;
 		for (size_t k = 0; k < s->ndatasets; k++)
 			if (strcmp(s->datasets[k].name, name) == 0)
 				f->dataset = (int)k;
@@ -537,6 +537,40 @@ static int parse_files(const json_t *root, spec_t *s, err_t *err)
 	for (size_t i = 1; i < s->nfiles; i++)
 		if (s->files[i].id == s->files[i - 1].id)
 			return err_set(err, "spec: two files have the id %d.", s->files[i].id);
+	return 0;
+}
+
+static spec_file_t *file_of(const spec_t *s, const json_t *id)
+{
+	for (size_t i = 0; json_is_integer(id) && i < s->nfiles; i++)
+		if (s->files[i].id == json_integer_value(id))
+			return &s->files[i];
+	return NULL;
+}
+
+static int parse_logs(const json_t *root, spec_t *s, err_t *err)
+{
+	const json_t *logs = json_object_get(root, "logs"), *one, *id;
+	size_t i, k;
+
+	if (logs == NULL)
+		return 0;
+	if (!json_is_array(logs) || json_array_size(logs) > SPEC_LOGS)
+		return err_set(err, "spec: spec.logs must be a list of at most %d lists of files.", SPEC_LOGS);
+	s->nlogs = json_array_size(logs);
+	json_array_foreach(logs, i, one) {
+		if (!json_is_array(one))
+			return err_set(err, "spec: logs[%zu] must be a list of files.", i);
+		json_array_foreach(one, k, id) {
+			spec_file_t *f = file_of(s, id);
+
+			if (f == NULL)
+				return err_set(err, "spec: logs[%zu][%zu] is none of the files.", i, k);
+			if (f->log >= 0)
+				return err_set(err, "spec: file %d is in two logs.", f->id);
+			f->log = (int)i;
+		}
+	}
 	return 0;
 }
 
@@ -646,7 +680,7 @@ static int parse_root(const json_t *root, spec_t *s, err_t *err)
 {
 	static const char *const keys[] = {"version", "seed", "arc_max", "host_memory", "pools", "datasets", "profiles",
 		"files", "content", "tunables", "closed", "verify", "backing", "backing_dir", "memory_limit",
-		"file_limit", "age", "processor", "sample", "load", "operations", "first", NULL};
+		"file_limit", "age", "processor", "sample", "load", "operations", "first", "logs", NULL};
 	static const char *const backings[] = {"memory", "file"};
 	static const char *const loads[] = {"all", "touched"};
 	int64_t n;
@@ -702,7 +736,7 @@ static int parse_root(const json_t *root, spec_t *s, err_t *err)
 	    parse_processor(json_object_get(root, "processor"), s, err) != 0)
 		return -1;
 	if (parse_maps(root, s, err) != 0 || parse_pools(root, s, err) != 0 || parse_datasets(root, s, err) != 0 ||
-	    parse_files(root, s, err) != 0 || parse_age(root, &s->age, err) != 0)
+	    parse_files(root, s, err) != 0 || parse_logs(root, s, err) != 0 || parse_age(root, &s->age, err) != 0)
 		return -1;
 	return 0;
 }

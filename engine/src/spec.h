@@ -67,6 +67,7 @@ typedef struct {
 	size_t ncertain;
 	bool in_order; /* from start to end, not at random */
 	bool commits;  /* and is committed now and then */
+	int log;       /* which of the logs it is a part of, -1: of none */
 } spec_file_t;
 
 /* What happens to the pools between the load and the measure: docs/age.md. */
@@ -94,12 +95,15 @@ typedef struct {
 	double ns_per_byte;
 } spec_rate_t;
 
+#define SPEC_LOGS 8
+
 typedef struct spec {
 	uint64_t seed;
 	uint64_t arc_max;     /* bytes */
 	uint64_t host_memory; /* bytes; 0 = derived from arc_max */
 	int64_t operations;   /* of the recorded job, each with a commit; 0: not known */
 	int64_t first;        /* of these: the throughput is that of so many; 0: of most */
+	size_t nlogs;         /* whose commits go together; spec_file_t.log says which files are theirs */
 	bool closed;          /* threads go on as soon as they would have, not when they were recorded */
 	bool verify;
 	int rate;     /* of sampled files one byte in so many is there; 1: nothing was sampled */

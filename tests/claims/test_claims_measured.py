@@ -19,7 +19,7 @@ from ztune.claims.measuring import takes_trials
 from ztune.cli import claims as command
 from ztune.databases.workload import Workload
 from ztune.errors import MissingError, ZtuneError
-from ztune.runs import runner
+from ztune.runs import failover
 from ztune.store.db import Store
 from ztune.store.records import Run
 from ztune.trace.reader import Trace
@@ -38,7 +38,7 @@ def place(home: Path, stand_in_engine: Path, tmp_path: Path, monkeypatch: pytest
 
     monkeypatch.setattr(command, "_record", record)
     monkeypatch.setattr("ztune.places.named.make", lambda *_: found)
-    monkeypatch.setattr(runner, "_PAUSE_S", 0.0)
+    monkeypatch.setattr(failover, "PAUSE_S", 0.0)
     monkeypatch.setattr("ztune.databases.fio.onhost.load.Fio.check", lambda _: "fio-3.33")
     return found
 

@@ -507,6 +507,54 @@ def test_closed_who_waits_for_a_slow_sync_is_covered_by_the_next(tmp_path: Path,
     assert found[True]["zil"]["commits"] == found[False]["zil"]["commits"] - joined + late
 
 
+def test_open_who_is_late_does_not_hold_a_log_for_the_others(tmp_path: Path, noise: Path) -> None:
+    """One of two threads that share a log reads a slow disk before each of its commits, far more than there
+    is time for. The other's commits are on time; by the order of the trace they would wait for the late.
+    """
+    rounds, found = 10, {}
+    r = random.Random(1)
+    ops = Ops(step=0, dur=0)
+    for i in range(rounds):
+        for _ in range(10):
+            ops.t += 1_000_000
+            ops.add(READ, offset=(64 << 20) + r.randrange(1 << 13) * 8192, size=8192)
+        for thread in range(2):
+            ops.t += 10_000_000
+            ops.add(WRITE, file=1, offset=(2 * i + thread) * 8192, size=8192, thread=thread)
+            ops.add(FSYNC, file=1, thread=thread, dur=1_000_000, step=1_000_000)
+    group_ = [group("data", "stripe", 1, "hdd"), group("log", "stripe", 1)]
+    for logs in (False, True):
+        s = spec(noise, size=[128 * MIB, MIB], properties={"recordsize": "8K"}, vdevs=group_)
+        found[logs] = replay(tmp_path, {**s, "logs": [[1]]} if logs else s, ops)["measure"]
+    # By the end of the recorded time, of 20 commits: all of the one on time and some of the late one's.
+    kept = {logs: round(2 * rounds * one["model"]["kept"][-1]) for logs, one in found.items()}
+    assert kept[False] < rounds // 2 < rounds < kept[True]
+    assert found[True]["model"]["joined_commits"] == 0
+
+
+def test_open_who_waits_for_a_log_is_covered_by_the_next_sync(tmp_path: Path, noise: Path) -> None:
+    """Three threads commit one after the other on a fast disk; on a slow one two of them wait for the first,
+    and one of these writes and syncs for both: in one write, since what they write lies side by side.
+    """
+    rounds, found = 20, {}
+    ops = Ops(step=0, dur=0)
+    for i in range(rounds):
+        for thread in range(3):
+            ops.t += 200_000
+            ops.add(WRITE, offset=(3 * i + thread) * 8192, size=8192, thread=thread)
+            ops.add(FSYNC, thread=thread, dur=100_000, step=100_000)
+    for logs in (False, True):
+        s = spec(noise, properties={"recordsize": "8K"}, profile="hdd")
+        found[logs] = replay(tmp_path, {**s, "logs": [[0]]} if logs else s, ops)["measure"]
+    assert found[False]["model"]["joined_commits"] == 0
+    joined = found[True]["model"]["joined_commits"]
+    assert rounds < joined < 3 * rounds
+    assert found[True]["zil"]["commits"] == 3 * rounds - joined
+    assert found[True]["logical"]["writes"] < found[False]["logical"]["writes"] == 3 * rounds
+    assert found[True]["logical"]["write_bytes"] == found[False]["logical"]["write_bytes"]
+    assert found[True]["model"]["elapsed_s"] < 0.9 * found[False]["model"]["elapsed_s"]
+
+
 def test_what_threads_do_between_calls_takes_turns_on_the_processors(tmp_path: Path, noise: Path) -> None:
     """Four threads that share a log, with five times 10 ms of work each, side by side when recorded."""
     ops = Ops(step=0, dur=0)

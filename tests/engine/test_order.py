@@ -90,6 +90,19 @@ def test_threads_that_share_a_log_wait_for_each_others_syncs(tmp_path: Path) -> 
     assert ask(tmp_path, ops, [f"waited {i}" for i in range(8)]) == [0, 0, 100_000, 0, 0, 100_000, 0, 0]
 
 
+def test_calls_come_to_a_log_as_they_come(tmp_path: Path) -> None:
+    ops = Ops(step=1_000_000, dur=100_000)
+    for thread in (0, 1):  # 0 to 3
+        ops.add(WRITE, offset=0, size=512, thread=thread)
+        ops.add(FSYNC, thread=thread)
+    ops.add(TRUNCATE, size=0, thread=2)
+    ops.add(FSYNC, thread=1)
+    every = [f"waits {i}" for i in range(6)]
+    assert ask(tmp_path, ops, every) == [-1, 0, 0, 0, 0, 0]
+    # Its size is another matter.
+    assert ask(tmp_path, ops, ["arrives 0", *every]) == [-1, -1, -1, -1, 0, 0]
+
+
 def test_a_thread_waited_while_any_sync_of_its_log_was_on(tmp_path: Path) -> None:
     ops = Ops(step=0, dur=0)
     ops.add(WRITE, offset=0, size=512, thread=0)  # at 0

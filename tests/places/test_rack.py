@@ -12,7 +12,7 @@ from ztune.errors import InputError
 from ztune.places import named, rack
 from ztune.places.placing import Placing
 from ztune.places.rack import Rack
-from ztune.runs import runner
+from ztune.runs import refusals
 from ztune.runs.at_work import Hosts
 
 GOOD = """
@@ -104,4 +104,4 @@ def test_a_host_is_named_where_a_layout_can_not_be_placed(tmp_path: Path) -> Non
     text = '[[host]]\non = "ssh://db1"\ndisks = { other = ["/dev/sdb"] }\n'
     hosts = Hosts(rack.read(written(tmp_path, text)))
     with pytest.raises(InputError, match=r'^ssh://db1: layout "base" of study .* needs 1 data disk'):
-        runner._check_there(hosts, hosts.all[0], study(), study().layout)
+        refusals.check_there(hosts, hosts.all[0], study(), study().layout)

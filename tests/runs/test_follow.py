@@ -16,7 +16,7 @@ from stored_runs import new_run
 from ztune.cli.main import ztune
 from ztune.errors import InputError, ZtuneError
 from ztune.places import named as places
-from ztune.runs import asked, runner
+from ztune.runs import asked, failover, runner
 from ztune.runs.follow import Followed, Following, ScreenedPrior, followed
 from ztune.runs.observer import Observer
 from ztune.runs.options import TrialOptions
@@ -97,7 +97,7 @@ class Notes(Observer):
 @pytest.fixture
 def place(tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> FakePlace:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(runner, "_PAUSE_S", 0.0)
+    monkeypatch.setattr(failover, "PAUSE_S", 0.0)
     fake = FakePlace(tmp_path / "there")
     behave(fake)
     monkeypatch.setattr(places, "make", lambda *_: fake)

@@ -25,7 +25,7 @@ from invoked import invoke
 from rack_hosts import WHY_NOT, RackHost, RackHosts, rack_hosts
 
 from ztune.places import rack as racks
-from ztune.runs import asked, runner
+from ztune.runs import asked, failover, runner
 from ztune.runs.observer import Observer
 from ztune.runs.options import TrialOptions
 from ztune.store.db import Store
@@ -184,8 +184,8 @@ def scene(
     request: pytest.FixtureRequest,
 ) -> Scene:
     monkeypatch.setenv("PATH", f"{rack.bin}:{os.environ['PATH']}")
-    monkeypatch.setattr(runner, "_PAUSE_S", 0.3)
-    monkeypatch.setattr(runner, "_AGAIN_S", 0.5)
+    monkeypatch.setattr(failover, "PAUSE_S", 0.3)
+    monkeypatch.setattr(failover, "AGAIN_S", 0.5)
     return Scene(rack, tmp_path, str(request.config.getoption("--seed")))
 
 
@@ -267,8 +267,8 @@ def test_a_host_whose_disk_is_full(scene: Scene, rounds: int) -> None:
 def test_a_host_that_hangs_or_is_slow_hurts_nobody(
     scene: Scene, rounds: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runner, "LEAST_SLOW_S", 4.0)
-    monkeypatch.setattr(runner, "STOP_S", 4.0)
+    monkeypatch.setattr(failover, "LEAST_SLOW_S", 4.0)
+    monkeypatch.setattr(failover, "STOP_S", 4.0)
     for number in range(rounds):
         host = scene.host()
         # All of it, so that ssh finds it lost; or the trial alone, which then answers no more.

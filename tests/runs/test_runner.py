@@ -26,7 +26,7 @@ from ztune.databases.postgresql.onhost.oltp import PostgresOltp
 from ztune.errors import InputError, MissingError, ZtuneError
 from ztune.onhost.declared import Declared
 from ztune.places.channel import Lost
-from ztune.runs import runner
+from ztune.runs import failover, runner
 from ztune.runs import trial as one_trial
 from ztune.runs.observer import Observer
 from ztune.runs.options import TrialOptions
@@ -41,7 +41,7 @@ from ztune.study.durability import judge
 
 @pytest.fixture(autouse=True)
 def no_pauses(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runner, "_PAUSE_S", 0.0)
+    monkeypatch.setattr(failover, "PAUSE_S", 0.0)
 
 
 @pytest.fixture

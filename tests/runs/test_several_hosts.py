@@ -18,7 +18,7 @@ from ztune.places.placing import Placing
 from ztune.places.rack import Rack
 from ztune.places.ssh import Ssh
 from ztune.report import measured
-from ztune.runs import runner
+from ztune.runs import failover, runner
 from ztune.runs.observer import Observer
 from ztune.runs.options import TrialOptions
 from ztune.store.db import Store
@@ -57,8 +57,8 @@ class Notes(Observer):
 
 @pytest.fixture(autouse=True)
 def quick(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runner, "_PAUSE_S", 0.0)
-    monkeypatch.setattr(runner, "_AGAIN_S", 0.1)
+    monkeypatch.setattr(failover, "PAUSE_S", 0.0)
+    monkeypatch.setattr(failover, "AGAIN_S", 0.1)
 
 
 @pytest.fixture
@@ -158,7 +158,7 @@ def test_a_trial_that_outlives_its_connection_is_waited_for(hosts: list[FakeHost
 def test_a_host_whose_trial_does_not_end_is_left_out(
     hosts: list[FakeHost], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runner, "STILL_S", 0.0)
+    monkeypatch.setattr(failover, "STILL_S", 0.0)
     hosts[1].behave(of={"*": {"lose": "measure"}, "clean": {"running": 1000}})
     run, trials = go(hosts, blocks=(1, 1))
     assert "ssh://b" not in whole(trials)
@@ -168,7 +168,7 @@ def test_a_host_whose_trial_does_not_end_is_left_out(
 def test_a_host_that_does_not_end_its_clean_up_keeps_nobody_waiting(
     hosts: list[FakeHost], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runner, "CLEAN_S", 1.0)
+    monkeypatch.setattr(failover, "CLEAN_S", 1.0)
     hosts[1].behave(of={"*": {"lose": "measure"}, "clean": {"hangs_s": 20}})
     run, trials = go(hosts, blocks=(1, 1))
     assert "ssh://b" not in whole(trials)
@@ -218,8 +218,8 @@ def test_two_names_of_one_machine_are_refused(hosts: list[FakeHost]) -> None:
 def test_a_host_that_hangs_is_cut_at_the_end_and_its_block_runs_elsewhere(
     hosts: list[FakeHost], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runner, "LEAST_SLOW_S", 1.0)
-    monkeypatch.setattr(runner, "SLOW", 1.0)
+    monkeypatch.setattr(failover, "LEAST_SLOW_S", 1.0)
+    monkeypatch.setattr(failover, "SLOW", 1.0)
     hosts[1].behave(of={"*": {"hang": "measure"}})
     run, trials = go(hosts, blocks=(1, 1))
     counts = whole(trials)

@@ -26,7 +26,7 @@ from ztune.claims.replaying import SEED, Hearing, disks_of, one_study, own_disks
 from ztune.databases import registry
 from ztune.errors import InputError, ZtuneError
 from ztune.places.channel import Place
-from ztune.runs import runner
+from ztune.runs import refusals, runner
 from ztune.runs.asked import changed
 from ztune.runs.options import TrialOptions
 from ztune.runs.plan import RunJob, workload_job
@@ -127,7 +127,7 @@ class Measurements:
         if asked:  # what a view shows the best by
             study = study.model_copy(update={"objective": Objective(minimise=asked[:1])})
         job = replace(job, version=made.check())
-        versions = runner.versions_of(self._there, job)
+        versions = refusals.versions_of(self._there, job)
         layout = study.layout
         condition = Condition(self.place.name, disks_of(study), layout.arc, versions.get("openzfs", ""))
         arms = zip(claim.layouts, first_round(study), strict=True)

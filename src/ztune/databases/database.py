@@ -101,6 +101,13 @@ class Files(_Facts):
             "Regular expressions for the ends of paths of files that are allocated in full before use."
         ),
     )
+    logs: tuple[Annotated[str, AfterValidator(_expression)], ...] = Field(
+        default=(),
+        description=(
+            "Regular expressions, one for each log, for the ends of paths of files of the role `wal` that "
+            "one thread syncs for all who wait to commit."
+        ),
+    )
 
     @property
     def parsed(self) -> tuple[RoleRule, ...]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
+import re
 import shutil
 import threading
 import time
@@ -17,6 +19,7 @@ from typing import Any
 import psutil
 
 from ztune import paths
+from ztune.databases.database import every
 from ztune.errors import InputError
 from ztune.onhost.age import REWRITTEN, WRITE, Age
 from ztune.onhost.host import shared_files
@@ -125,6 +128,12 @@ def _sampled(inputs: Inputs, rate: Rate) -> Inputs:
             with shared_files.replacing(index) as partial:
                 partial.write_text(json.dumps([vars(f) for f in files]))
     return replace(inputs, ops=ops, files=files)
+
+
+@functools.cache
+def _shared_logs() -> tuple[re.Pattern[str], ...]:
+    known = (end for one in every() for files in one.facts.files for end in files.logs)
+    return tuple(re.compile(f".*(?:{end})") for end in known)
 
 
 class Replay:
@@ -271,11 +280,24 @@ class Replay:
         """Return how the trace's threads go on, and on what processors."""
         workload = self.trace.manifest.workload
         operations = int(workload.result.get("operations") or 0) if workload is not None else 0
+        logs = [] if self._closed else self._logs
         return {
             "processor": self._host.spec(),
             "closed": self._closed,
-            **({"operations": operations} if self._closed else {}),
+            **({"logs": logs} if logs else {}),
+            **({"operations": operations} if self._closed or logs else {}),
         }
+
+    @cached_property
+    def _logs(self) -> list[list[int]]:
+        """The files of each log that one thread syncs for all who wait."""
+        wal = [file for file in self.inputs.files if file.role == "wal"]
+        found = (
+            [file.id for file in wal if file.neighbour == beside and end.fullmatch(file.path)]
+            for beside in (False, True)
+            for end in _shared_logs()
+        )
+        return [files for files in found if files]
 
     def read(self, outcome: Outcome) -> Outcome:
         """Return the ``outcome`` of an engine with what the trace and its host add to a result."""

@@ -1,0 +1,57 @@
+"""The logs that threads commit to together, as a replay tells the engine of them."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from ztune.places.calibration import HostProcessors
+from ztune.places.replay import Replay
+from ztune.trace.ops import OpsFile
+
+PATHS = {
+    "/srv/wal/00000001000000000000000A": "wal",
+    "/srv/wal/00000001000000000000000B": "wal",
+    # What is archived is written by one for itself.
+    "/srv/archive/00000001000000000000000A": "archive",
+    "/srv/my/ib_logfile0": "wal",
+    "/srv/my/binlog/binlog.000001": "wal",
+    "/srv/my/binlog/binlog.000002": "wal",
+    "/srv/my/binlog/binlog.index": "wal",
+    "/srv/app.db-wal": "wal",
+    "/srv/my/ibdata1": "data",
+}
+
+
+def told(files: dict[str, str], *, closed: bool, operations: int = 7, beside: int = 0) -> dict[str, Any]:
+    """Return what the engine is told of the threads of a trace with these files."""
+    replay = Replay.__new__(Replay)
+    workload = SimpleNamespace(result={"operations": operations})
+    replay.trace = cast(Any, SimpleNamespace(manifest=SimpleNamespace(workload=workload)))
+    found = tuple(
+        OpsFile(id=i, size=0, role=role, path=path, trace_id=i, neighbour=len(files) - i <= beside)
+        for i, (path, role) in enumerate(files.items())
+    )
+    replay.inputs = cast(Any, SimpleNamespace(files=found))
+    replay._closed = closed
+    replay._host = HostProcessors.of(1, {}, 1)
+    return replay.threads()
+
+
+def test_each_log_of_a_database_that_commits_in_groups_is_told() -> None:
+    said = told(PATHS, closed=False)
+    assert said["logs"] == [[0, 1], [3], [4, 5]]
+    assert said["operations"] == 7
+
+
+@pytest.mark.parametrize("path", ["/srv/app.db-wal", "/srv/my/ibdata1"])
+def test_other_files_are_in_no_log(path: str) -> None:
+    said = told({path: PATHS[path]}, closed=False)
+    assert "logs" not in said and "operations" not in said
+
+
+def test_the_logs_of_two_jobs_are_not_one() -> None:
+    two = {f"/srv/{job}/00000001000000000000000A": "wal" for job in ("a", "b")}
+    assert told(two, closed=False, beside=1)["logs"] == [[0], [1]]
