@@ -34,6 +34,7 @@ typedef struct {
 	fl_file_t *f; /* NULL: does not exist now */
 	bool known;   /* the layout has this file */
 	bool unlinked, making;
+	bool elsewhere; /* it is there, and nothing of it is in the sample */
 	int dataset, pool;
 	uint32_t id, names;
 	int log;          /* in R.logs, -1: of none */
@@ -272,6 +273,12 @@ static bool of_kind(const rfile_t *f, int dataset, const content_t *content)
 	return f->known && f->start_size > 0 && f->dataset == dataset && f->content == content;
 }
 
+/* … or it would be, were anything of it in the sample. */
+static bool counts_as(const rfile_t *f, int dataset, const content_t *content)
+{
+	return of_kind(f, dataset, content) || (f->elsewhere && f->dataset == dataset && f->content == content);
+}
+
 /* Loads so much that it is known what a record comes to, and the end of each file, for its tree's height. */
 static void touch_some(int dataset, const content_t *content)
 {
@@ -354,7 +361,7 @@ static int load_touched(rfile_t *f, uint64_t *done, uint64_t total)
 static void estimate(rfile_t *f, const sampled_count_t *c)
 {
 	const touched_t *t = &f->touched;
-	uint64_t rs = t->recordsize, windows = 0;
+	uint64_t rs = t->recordsize, windows = 0, whole;
 	double records, above; /* indirect blocks */
 	double data = c->data > 0 ? (double)c->data_used / (double)c->data : 0.0;
 	double indirect = c->indirect > 0 ? (double)c->indirect_used / (double)c->indirect : 0.0;
@@ -367,13 +374,14 @@ static void estimate(rfile_t *f, const sampled_count_t *c)
 		windows += i == end;
 	}
 	f->missing = data * (double)(t->records - t->count) + indirect * (double)windows;
-	records = ceil((double)f->whole / (double)rs);
+	whole = f->spec->whole_start;
+	records = ceil((double)whole / (double)rs);
 	above = records > 1 ? ceil(records / FANOUT) : 0.0;
 	if (f->stands_for > 1.0) {
 		f->space = data * records + indirect * above;
 		f->missing *= f->stands_for;
 	}
-	f->logical = records * (double)MIN(rs, MAX(f->whole, 1)) + above * POINTERS;
+	f->logical = records * (double)MIN(rs, MAX(whole, 1)) + above * POINTERS;
 	f->compressed = c->data > 0 ? records * (double)c->data_compressed / (double)c->data : 0.0;
 	if (c->indirect > 0)
 		f->compressed += above * (double)c->indirect_compressed / (double)c->indirect;
@@ -425,7 +433,7 @@ static int load_all_touched(void)
 			R.used += (double)c.used;
 			R.allocated += (double)c.allocated;
 			for (size_t i = 0; i < R.nfiles; i++)
-				if (of_kind(&R.files[i], (int)d, &R.content[k]))
+				if (counts_as(&R.files[i], (int)d, &R.content[k]))
 					estimate(&R.files[i], &c);
 		}
 	for (size_t i = 0; i < R.nfiles; i++)
@@ -528,6 +536,8 @@ static void note_space(void)
 	for (size_t i = 0; i < R.nfiles; i++) {
 		rfile_t *f = &R.files[i];
 
+		if (f->elsewhere)
+			R.stands += f->space;
 		if (f->f == NULL)
 			continue;
 		stand_for(f);
@@ -563,6 +573,12 @@ static void stand_for_space(void)
 			const rfile_t *f = &R.files[i];
 			double used, grown, begin;
 
+			if (f->elsewhere && f->f == NULL && f->dataset == (int)d) {
+				s->allocated += (uint64_t)llround(f->space);
+				more += f->space;
+				logical += f->logical;
+				compressed += f->compressed;
+			}
 			if (f->dataset != (int)d || f->f == NULL || f->unlinked)
 				continue;
 			used = (double)sampled_used(f->f);
@@ -746,7 +762,8 @@ static int create(rfile_t *f)
 		return failed(error, "Creating", f);
 	f->f = made;
 	f->unlinked = false;
-	f->space = f->missing = f->logical = f->compressed = 0;
+	if (!f->elsewhere)
+		f->space = f->missing = f->logical = f->compressed = 0;
 	f->used = 0;
 	stand_for(f);
 	if (f->shadow != NULL)
@@ -768,6 +785,7 @@ static int unlink_file(rfile_t *f, bool *commit)
 	int error;
 
 	*commit = false;
+	f->elsewhere = false;
 	if (f->f == NULL || f->unlinked)
 		return 0;
 	file_name(f, name, sizeof(name));
@@ -1004,6 +1022,8 @@ static int run_op(const op_t *o)
 		commit_file(NULL);
 		return 0;
 	}
+	if (f != NULL && f->f == NULL && f->elsewhere && o->op == OP_UNLINK)
+		return unlink_file(f, &commit);
 	if (f == NULL || (f->f == NULL && f->unlinked && o->op != OP_CREATE) ||
 	    (f->f == NULL && (o->op == OP_UNLINK || o->op == OP_READ))) {
 		R.r->skipped++;
@@ -1831,6 +1851,7 @@ static int prepare(void)
 		f->log = sf->log;
 		f->stands_for = sf->sampled ? (double)R.spec->rate : 1.0;
 		f->spec = sf;
+		f->elsewhere = sf->sampled && sf->size == 0 && sf->whole_start > 0;
 		if ((f->certain = calloc(sf->ncertain + 1, sizeof(*f->certain))) == NULL)
 			abort();
 		for (size_t k = 0; k < sf->ncertain; k++) {
@@ -2102,7 +2123,9 @@ int replay_run(const spec_t *spec, const ops_t *ops, const char *image, result_t
 	for (size_t i = 0; i < spec->ndatasets; i++)
 		(void)pool_dataset_space(spec->datasets[i].name, &r->dataset_space[i]);
 	for (size_t i = 0; i < R.nfiles; i++)
-		if (R.files[i].f != NULL && !R.files[i].unlinked)
+		if (R.files[i].elsewhere && R.files[i].f == NULL)
+			r->dataset_space[R.files[i].dataset].files += R.files[i].spec->whole_start;
+		else if (R.files[i].f != NULL && !R.files[i].unlinked)
 			r->dataset_space[R.files[i].dataset].files +=
 			    R.files[i].stands_for > 1.0 ? R.files[i].whole : fl_size(R.files[i].f);
 	if (spec->touched || spec->rate > 1)

@@ -479,8 +479,8 @@ static int parse_certain(const json_t *file, const char *where, spec_file_t *f, 
 
 static int parse_files(const json_t *root, spec_t *s, err_t *err)
 {
-	static const char *const keys[] = {"id", "dataset", "size", "content", "rewrite", "sampled", "whole", "certain",
-		NULL};
+	static const char *const keys[] = {"id", "dataset", "size", "content", "rewrite", "sampled", "whole",
+		"whole_start", "certain", NULL};
 	const json_t *a = want_array(root, "spec", "files", 0, err);
 
 	if (a == NULL)
@@ -518,11 +518,17 @@ static int parse_files(const json_t *root, spec_t *s, err_t *err)
 		if (parse_rewrite(json_object_get(j, "rewrite"), where, f, err) != 0 ||
 		    want_bool(j, where, "sampled", &f->sampled, err) != 0)
 			return -1;
-		f->whole = f->size;
+		f->whole = f->whole_start = f->size;
 		if (f->sampled) {
 			if (want_int(j, where, "whole", size, INT64_C(1) << 50, &size, err) != 0)
 				return -1;
-			f->whole = (uint64_t)size;
+			f->whole = f->whole_start = (uint64_t)size;
+			if (json_object_get(j, "whole_start") != NULL) {
+				if (want_int(j, where, "whole_start", (int64_t)f->size, INT64_C(1) << 50, &size, err) !=
+				    0)
+					return -1;
+				f->whole_start = (uint64_t)size;
+			}
 			if (json_object_get(j, "certain") != NULL && parse_certain(j, where, f, err) != 0)
 				return -1;
 		}

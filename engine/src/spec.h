@@ -52,13 +52,14 @@ typedef struct {
 } spec_dataset_t;
 
 typedef struct {
-	int32_t id;       /* the file's number in the ops */
-	int dataset;      /* index into spec_t.datasets */
-	int content;      /* index into spec_t.content */
-	uint64_t size;    /* bytes at the start */
-	uint64_t rewrite; /* bytes of each write while the pool ages; 0 = it is not rewritten */
-	bool sampled;     /* its bytes are a sample of a larger file's */
-	uint64_t whole;   /* bytes of that one */
+	int32_t id;           /* the file's number in the ops */
+	int dataset;          /* index into spec_t.datasets */
+	int content;          /* index into spec_t.content */
+	uint64_t size;        /* bytes at the start */
+	uint64_t rewrite;     /* bytes of each write while the pool ages; 0 = it is not rewritten */
+	bool sampled;         /* its bytes are a sample of a larger file's */
+	uint64_t whole;       /* bytes of that one at most */
+	uint64_t whole_start; /* … and at the start; 0: it is made later */
 	/* Of a sampled file, what every sample has, and what stands for itself: in order. */
 	struct spec_range {
 		uint64_t off, len;

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from engine_build import FSYNC, MIB, READ, WRITE, Ops, replay, spec
+from engine_build import FSYNC, MIB, READ, UNLINK, WRITE, Ops, replay, spec
 
 SIZE = 96 * MIB
 NO_PREFETCH = {"zfs_prefetch_disable": 1}
@@ -118,6 +118,22 @@ def test_what_is_certain_of_a_sampled_file_counts_once(tmp_path: Path, half: Pat
     assert one["by_cause"]["data"]["write_bytes"] == pytest.approx(MIB, rel=0.1)
     assert one["space"]["files"] == (8 * 15 + 1) * MIB
     assert one["space"]["allocated"] == pytest.approx((8 * 15 + 1) * MIB, rel=0.05)
+
+
+def test_small_files_of_which_the_sample_has_nothing_take_their_space(tmp_path: Path, half: Path) -> None:
+    """Of 32 files, each within a region, the sample has 4; of the others one is removed, one new."""
+    s = spec(half, size=[MIB] * 4 + [0] * 28, properties={"recordsize": "16K"}, sample=8)
+    for number, file in enumerate(s["files"]):
+        file |= {"sampled": True, "whole": MIB, "whole_start": 0 if number == 31 else MIB}
+    ops = Ops(files=32)
+    for i in range(4):
+        ops.add(READ, file=i, offset=0, size=16384)
+    ops.add(UNLINK, file=30)
+    ops.add(FSYNC, file=29)
+    one = replay(tmp_path, s, ops)
+    space = one["measure"]["space"]
+    assert space["allocated"] == pytest.approx(30 * MIB, rel=0.1)
+    assert space["logical"] == pytest.approx(30 * MIB, rel=0.15)
 
 
 def test_a_log_beside_a_sampled_file_counts_once(tmp_path: Path, half: Path) -> None:

@@ -352,7 +352,8 @@ def _file(layout: Layout, file: OpsFile) -> dict[str, Any]:
     if not file.sampled:
         return raw
     certain = {"certain": [list(one) for one in file.certain]} if file.certain else {}
-    return {**raw, "sampled": True, "whole": max(file.whole, file.size), **certain}
+    whole = {"whole": max(file.whole, file.size), "whole_start": file.whole_start}
+    return {**raw, "sampled": True, **whole, **certain}
 
 
 def contents_bytes(spec: Mapping[str, Any], growth: int) -> int:

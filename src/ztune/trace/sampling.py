@@ -34,7 +34,7 @@ from ztune.trace.ops import RECORD, OpsFile, ops_parts, read_header
 from ztune.trace.schema import Flag, Op
 from ztune.units import format_size
 
-VERSION = 3  # part of the file names of samples
+VERSION = 4  # part of the file names of samples
 REGION = recording.REGION
 """Bytes of a region at least; it is as large as the largest record of a study."""
 _SYNCS = (Op.FSYNC, Op.FDATASYNC, Op.MSYNC)
@@ -99,10 +99,10 @@ def sample(ops: Path, files: Sequence[OpsFile], rate: Rate, target: Path) -> tup
 def _sampled(file: OpsFile, regions: _Regions) -> OpsFile:
     sizes = np.maximum([file.size, file.size_end], 0)
     size, end = regions.places(np.full(2, file.id), sizes).tolist()
-    whole = max(file.size, file.size_end)
     return replace(
-        file, size=size, size_end=end, sampled=True, whole=whole, certain=regions.certain_of(file.id)
-    )
+        file, size=size, size_end=end, sampled=True, certain=regions.certain_of(file.id),
+        whole=max(file.size, file.size_end), whole_start=file.size,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)
