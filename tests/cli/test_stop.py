@@ -113,9 +113,10 @@ def test_while_a_database_is_prepared(scene: Scene) -> None:
     process = scene.start(*FILL)
     scene.wait_for(scene.says("fill the database"), process)
     scene.end(process)
-    assert not scene.says("failed")() and scene.said[-1] == "ztune: interrupted\n"
+    assert not scene.says("failed")()
     with Store.open() as store:
         run = store.run()
+        assert scene.said[-1] == f"ztune: interrupted; `ztune run --resume {run.id}` goes on\n"
         assert run.status == "interrupted"
         assert {t.status for t in store.trials(run.id)} == {"pending"}
     assert not list((scene.home / "cache" / "prepared").glob("*/"))

@@ -252,9 +252,11 @@ def test_a_host_is_switched_off_and_comes_back_with_another_kernel(scene: Scene,
 def test_a_host_whose_disk_is_full(scene: Scene, rounds: int) -> None:
     for number in range(rounds):
         host = scene.host()
+        # Where pools go there is too little room, or where journals go there is none.
         where = ["/srv", "/var/lib"][number % 2]
+        fill = f"head -c 2M /dev/zero >{where}/theirs || true" if number % 2 else ""
         host.kill()
-        host.start(f"mount -t tmpfs -o size={[2, 1][number % 2]}m,mode=755 none {where}")
+        host.start(f"mount -t tmpfs -o size=2m,mode=755 none {where}\n{fill}")
         faulty = Faulty(host.name, lambda: None, 0)
         run = scene.start(faulty)
         assert faulty.heard(f"ssh://{host.name} is not used any more"), faulty.said

@@ -271,6 +271,7 @@ def test_interrupted_and_resumed(
     with Store.open() as store:
         run = store.run()
         assert run.status == "interrupted"
+        assert err.splitlines()[-1] == f"ztune: interrupted; `ztune screen --resume {run.id}` goes on"
         done = {t.number for t in store.trials(run.id) if t.ok}
         assert {"ok"} <= {t.status for t in store.trials(run.id)} <= {"ok", "pending"}
     assert done

@@ -18,6 +18,7 @@ from ztune.places.placing import Placing
 from ztune.places.rack import Rack
 from ztune.places.ssh import Ssh
 from ztune.report import measured
+from ztune.results import export
 from ztune.runs import failover, runner
 from ztune.runs.observer import Observer
 from ztune.runs.options import TrialOptions
@@ -198,6 +199,25 @@ def test_a_host_that_comes_back_with_another_kernel_is_another(hosts: list[FakeH
     assert "ssh://b (kernel 6.12.1)" in counts and "ssh://b" not in counts
     assert any("has kernel 6.12.1, its results so far are from 6.1.0" in text for text in run.warnings)
     assert run.versions["kernel"] == "6.1.0 and 6.12.1"
+
+
+def test_exported_rows_say_on_which_machine_each_ran(hosts: list[FakeHost]) -> None:
+    for host, cpus in zip(hosts, (2, 8, 64), strict=True):
+        host.hello(host=host.name, machine="x86_64", cpu=f"A Processor {cpus}", cpus=cpus, memory=cpus << 30)
+    hosts[1].behave(of={"8K": {"lose": "measure", "once": True}})
+    first = {"host": "b", "machine": "aarch64", "cpu": "A Processor 8", "cpus": 8, "memory": 8 << 30}
+    hosts[1].hello(**first)
+    notes = Notes(lambda trial: hosts[1].hello(**first, kernel="6.12.1"))
+    run, trials = go(hosts, notes, blocks=(3, 3))
+    with Store.open() as store:
+        rows = {row.trial: row for row in export.rows(store, [run])}
+    assert {t.host for t in trials} >= {"ssh://a", "ssh://b (kernel 6.12.1)", "ssh://c"}
+    for trial in trials:
+        row, name = rows[trial.number], trial.host.partition(" ")[0]
+        cpus = {"ssh://a": 2, "ssh://b": 8, "ssh://c": 64}[name]
+        assert (row.cpus, row.cpu, row.memory) == (cpus, f"A Processor {cpus}", cpus << 30)
+        assert row.machine == ("aarch64" if name == "ssh://b" else "x86_64") and row.place == "ssh"
+        assert row.kernel == ("Linux 6.12.1" if "kernel" in trial.host else "Linux 6.1.0")
 
 
 def test_a_host_with_another_openzfs_is_not_used(hosts: list[FakeHost]) -> None:

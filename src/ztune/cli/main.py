@@ -122,8 +122,10 @@ def main() -> None:
             raise
         output.echo(f"ztune: {full}", err=True)
         sys.exit(full.exit_code)
-    except (KeyboardInterrupt, click.exceptions.Abort):
-        output.echo("ztune: interrupted", err=True)
+    except (KeyboardInterrupt, click.exceptions.Abort) as stopped:
+        # Of an interrupt click makes another exception.
+        notes = getattr(stopped.__cause__ or stopped, "__notes__", ())
+        output.echo("; ".join(("ztune: interrupted", *notes)), err=True)
         sys.exit(130)
     sys.exit(code if isinstance(code, int) else 0)
 

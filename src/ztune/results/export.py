@@ -11,6 +11,7 @@ from ztune.analysis.basis import basis
 from ztune.analysis.metrics import operations, table
 from ztune.databases import database
 from ztune.errors import InputError
+from ztune.places.rack import KIND as FLEET
 from ztune.results import private
 from ztune.results.row import PLACES, ResultRow, RowMetric
 from ztune.runs.space import describe
@@ -59,6 +60,7 @@ def _of(origin: str, run: Run, trials: Sequence[Trial]) -> Iterator[ResultRow]:
         disks, device = _disks(run, trial.layout, layout)
         yield ResultRow(
             **shared,
+            **_machine(run, trial),
             origin=origin,
             run=run.id,
             trial=trial.number,
@@ -82,10 +84,9 @@ def _of(origin: str, run: Run, trials: Sequence[Trial]) -> Iterator[ResultRow]:
 def _shared(run: Run) -> dict[str, Any]:
     """Return the columns that all trials of a run have in common."""
     job = _job(run)
-    # A trial's machine is that of its place; a replay's is this one.
-    there = run.environment.get("target") if run.measured else None
-    where = there if isinstance(there, dict) else run.environment
     place = str(run.target.get("kind", "")) if run.measured else "replay"
+    if place == FLEET:
+        place = "ssh"  # several of them
     versions = run.versions
     return {
         "run_basis": basis(run),
@@ -95,14 +96,29 @@ def _shared(run: Run) -> dict[str, Any]:
         "workload": job.workload,
         "parameters": job.parameters,
         "openzfs": private.version(versions.get("openzfs")),
+        "ztune": private.version(versions.get("ztune", run.environment.get("ztune"))),
+        "engine": private.engine(versions.get("engine") or versions.get("ztune-mount")),
+        "seed": run.seed,
+    }
+
+
+def _machine(run: Run, trial: Trial) -> dict[str, Any]:
+    """Return the columns that say on which machine a trial ran: its place's, or that of its host; a replay's
+    is this one.
+    """
+    there = run.environment.get("target") if run.measured else None
+    where = there if isinstance(there, dict) else run.environment
+    for row in run.target.get("hosts", ()):
+        name, _, since = trial.host.partition(" (kernel ")
+        if row["name"] == name:
+            # What a host has been since it came back with another kernel is in its name.
+            where = {**row, "kernel": since.removesuffix(")") or row.get("kernel")}
+    return {
         "kernel": private.kernel(where.get("kernel")),
         "machine": private.machine(where.get("machine")),
         "cpu": private.cpu(where.get("cpu")),
         "cpus": private.count(where.get("cpus")),
         "memory": private.count(where.get("memory_bytes", where.get("memory"))),
-        "ztune": private.version(versions.get("ztune", run.environment.get("ztune"))),
-        "engine": private.engine(versions.get("engine") or versions.get("ztune-mount")),
-        "seed": run.seed,
     }
 
 

@@ -87,11 +87,13 @@ class ResultRow:
     )
     arc: int | None = field(metadata=_says("The most memory that the ARC may use, bytes."))
     openzfs: str = field(metadata=_says("The version of OpenZFS, the number alone.", of="run"))
-    kernel: str = field(metadata=_says("The system and the number of its kernel.", of="run"))
-    machine: str = field(metadata=_says("Architecture of the machine that it ran on.", of="run"))
-    cpu: str = field(metadata=_says("Model of its processors.", of="run"))
-    cpus: int | None = field(metadata=_says("How many of them.", of="run"))
-    memory: int | None = field(metadata=_says("Its memory, bytes.", of="run"))
+    kernel: str = field(
+        metadata=_says("The system and the number of its kernel; in a run on several hosts, of its host.")
+    )
+    machine: str = field(metadata=_says("Architecture of the machine that it ran on."))
+    cpu: str = field(metadata=_says("Model of its processors."))
+    cpus: int | None = field(metadata=_says("How many of them."))
+    memory: int | None = field(metadata=_says("Its memory, bytes."))
     ztune: str = field(metadata=_says("The version of ztune.", of="run"))
     engine: str = field(
         metadata=_says("The version of its engine or of its mount; empty: neither.", of="run")

@@ -12,10 +12,17 @@ from ztune.store.records import Run
 
 @contextmanager
 def ending(store: Store, run: Run) -> Iterator[None]:
-    """Store how the body ended: done if any trial has a result, interrupted if it can go on, else failed."""
+    """Store how the body ended: done if any trial has a result, interrupted if it can go on, else failed.
+
+    A KeyboardInterrupt leaves with a note that says how it goes on, which ``ztune.cli.main`` prints.
+    """
     try:
         yield
-    except (KeyboardInterrupt, Lost):
+    except KeyboardInterrupt as stopped:
+        store.finish_run(run.id, "interrupted")
+        stopped.add_note(f"`ztune {'run' if run.measured else 'screen'} --resume {run.id}` goes on")
+        raise
+    except Lost:
         store.finish_run(run.id, "interrupted")
         raise
     except BaseException:

@@ -79,7 +79,7 @@ class Failover:
                 f"{host.place.name} has kernel {kernel}, its results so far are from {was}: what follows "
                 "counts as another host's"
             )
-        row.update({key: host.about.get(key) for key in ("cpu", "cpus", "memory")})
+        row.update({key: host.about.get(key) for key in ("machine", "cpu", "cpus", "memory")})
         kernels = at_work.kernels([*({"kernel": r["kernel"]} for r in rows if "kernel" in r), host.about])
         going.note(target={**target, "hosts": rows}, versions={**going.run.versions, "kernel": kernels})
 

@@ -6,6 +6,7 @@ The same cases, and more, run on real ZFS in the lab; these say each rule by its
 from __future__ import annotations
 
 import io
+import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -567,3 +568,22 @@ def test_what_a_thing_left_still_uses_is_left(tmp_path: Path) -> None:
     scene.door.directory = scene.door.home = tmp_path / "gone"
     assert lifecycle.teardown(again, scene.door, lambda share, text: None) == []
     assert not folder.exists() and "zt1-main" not in scene.zfs.pools
+
+
+def test_trials_that_come_and_go_at_once_leave_no_state_directory(tmp_path: Path) -> None:
+    """One removes it as the last one there, while another finds it and begins."""
+    tmp_path.chmod(0o755)
+    state = tmp_path / "state"
+
+    def come_and_go(run: str) -> None:
+        for _ in range(50):
+            held = RunLock(state, run)
+            assert held.acquire()
+            held.release()
+
+    several = [threading.Thread(target=come_and_go, args=(f"r-{n}",)) for n in range(3)]
+    for one in several:
+        one.start()
+    for one in several:
+        one.join()
+    assert not state.exists()

@@ -11,7 +11,7 @@ from pathlib import Path
 from ztune.errors import InputError, MissingError, ZtuneError
 from ztune.onhost.host.home import BELIEVED, PLACES, RunHome
 from ztune.onhost.host.home import LOCK as NAME
-from ztune.onhost.host.own_directory import PASSABLE, PRIVATE, NotOursError, OwnDirectory
+from ztune.onhost.host.own_directory import PASSABLE, PRIVATE, NotOursError, OwnDirectory, parent_of
 
 STATE_MARKER = ".ztune-state"
 """In a STATE that ztune made, and so removes."""
@@ -95,16 +95,35 @@ class RunLock:
             time.sleep(0.1)
 
     def _make_directories(self) -> None:
-        made = not os.path.lexists(self.state)
-        with OwnDirectory.open(self.state, make=PASSABLE) as top:
-            if made:
-                os.close(top.open_file(STATE_MARKER, os.O_WRONLY | os.O_CREAT))
+        with self._top() as top:
             with top.below(BELIEVED, make=PRIVATE) as believed:
                 os.fchmod(believed.fd, PRIVATE)
                 believed.below(self.run, make=PRIVATE).close()
             # Others may pass through, not look around: databases run as users of their own.
             with top.below(PLACES, make=PASSABLE) as places:
                 places.below(self.run, make=PASSABLE).close()
+
+    def _top(self) -> OwnDirectory:
+        """Open STATE; it is made, with its marker, if it is missing.
+
+        Raises:
+            FileNotFoundError: another trial, the last one there, removes it just now.
+        """
+        if not self.state.parent.is_dir():
+            OwnDirectory.open(self.state.parent, make=PASSABLE).close()
+        with parent_of(self.state) as parent:
+            if parent is None:
+                raise FileNotFoundError(str(self.state.parent))
+            if parent.look(self.state.name) is None:
+                try:
+                    top = parent.below(self.state.name, make=PASSABLE, new=True)
+                except FileExistsError:
+                    pass  # another trial was faster
+                else:
+                    os.close(top.open_file(STATE_MARKER, os.O_WRONLY | os.O_CREAT))
+                    return top
+            # It is not made here: one that is removed now would be there again, without its marker, for ever.
+            return parent.below(self.state.name)
 
     def _let_go(self) -> None:
         if self._home is not None:
@@ -127,7 +146,11 @@ class RunLock:
                         os.rmdir(name, dir_fd=top.fd)
                 if top.names() == [STATE_MARKER]:
                     os.unlink(STATE_MARKER, dir_fd=top.fd)
-                    self.state.rmdir()
+                    try:
+                        self.state.rmdir()
+                    except OSError:
+                        # Another trial has begun there meanwhile: the last one removes it.
+                        os.close(top.open_file(STATE_MARKER, os.O_WRONLY | os.O_CREAT))
         os.close(self.fd)
         self.fd = -1
         self._let_go()
