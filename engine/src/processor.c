@@ -43,8 +43,9 @@ static uint64_t left_out;
 /* What is a thread's own. */
 typedef struct {
 	owner_t owner;
-	bool file; /* and it is a block of a file's data that the thread has in hand */
-	int depth; /* within a call that is counted, or one that is not to be */
+	bool file;    /* and it is a block of a file's data that the thread has in hand */
+	int depth;    /* within a call that is counted, or one that is not to be */
+	double times; /* how many blocks that one stands for; 0: it is none */
 } mine_t;
 
 static mine_t *mine(void)
@@ -184,8 +185,14 @@ static int64_t since(int64_t start)
 }
 
 bool processor_unread;
+double (*processor_stands_for)(const void *zio);
 bool (*processor_is_zeros)(const void *abd, uint64_t len);
 void (*processor_done)(processor_op_t op, int algorithm, int level, uint64_t bytes, uint64_t out, uint64_t blank);
+
+double processor_times(void)
+{
+	return mine()->times > 0 ? mine()->times : 1.0;
+}
 
 static int64_t begin(void)
 {
@@ -234,9 +241,11 @@ void zio_execute(void *arg)
 	if (z->io_bookmark.zb_objset != 0)
 		m->owner = (owner_t){z->io_spa, z->io_bookmark.zb_objset};
 	m->file = of_file(z->io_bp);
+	m->times = processor_stands_for != NULL ? processor_stands_for(z) : 0;
 	real(z);
 	m->owner = before.owner;
 	m->file = before.file;
+	m->times = before.times;
 }
 
 int arc_read(zio_t *pio, spa_t *spa, const blkptr_t *bp, arc_read_done_func_t *done, void *priv,

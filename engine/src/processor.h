@@ -40,6 +40,11 @@ json_t *processor_json(const spec_t *spec);
 extern void (*processor_done)(processor_op_t op, int algorithm, int level, uint64_t bytes, uint64_t out,
     uint64_t blank);
 
+/* Asked, if set, for how many the block stands of a call of the pipeline (zio_t). */
+extern double (*processor_stands_for)(const void *zio);
+/* … of the one that the calling thread has in hand; the work on the others is done as well. */
+double processor_times(void);
+
 /* Asked, if set, of what is about to be decompressed (abd_t): whether that is zeros, whatever is in it. */
 extern bool (*processor_is_zeros)(const void *abd, uint64_t len);
 

@@ -2017,6 +2017,8 @@ static int get_ready(const spec_t *spec, const ops_t *ops, const char *image, re
 	memset(r, 0, sizeof(*r));
 	weights_begin((double)spec->rate);
 	fl_logged = logged;
+	if (spec->rate > 1)
+		processor_stands_for = sampled_write_stands_for;
 	if (spec->touched)
 		processor_is_zeros = sampled_is_filled;
 	R.spec = spec;

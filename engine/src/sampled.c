@@ -95,6 +95,18 @@ static double stands_for(dsl_pool_t *dp, uint64_t txg)
 	    txg);
 }
 
+double sampled_write_stands_for(const void *zio)
+{
+	const zio_t *z = zio;
+	const zbookmark_phys_t *b = &z->io_bookmark;
+
+	if (weights_rate() <= 1.0 || z->io_type != ZIO_TYPE_WRITE || b->zb_level == ZB_ZIL_LEVEL)
+		return 1.0;
+	return weights_of((weights_block_t){pool_of(z->io_spa), b->zb_objset, b->zb_object, b->zb_level, b->zb_blkid},
+	    z->io_txg)
+	    .blocks;
+}
+
 /*
  * Of each open transaction group: what was made dirty, what it counts, and what of it would not be smaller in a sample.
  */

@@ -44,6 +44,9 @@ typedef struct {
 void sampled_count(void);
 sampled_count_t sampled_counted(void);
 
+/* How many blocks a write of the pipeline (zio_t) stands for. */
+double sampled_write_stands_for(const void *zio);
+
 /* Reads of records that are not there. */
 uint64_t sampled_missed(void);
 /* Whether what is about to be decompressed is one of these; then it is zeros. */

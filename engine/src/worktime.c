@@ -108,7 +108,9 @@ static double by_content(processor_op_t op, uint64_t bytes, uint64_t out, uint64
 
 static void done(processor_op_t op, int algorithm, int level, uint64_t bytes, uint64_t out, uint64_t blank)
 {
-	vtime_work((int64_t)(rate(op, algorithm, level, bytes) * by_content(op, bytes, out, blank) * (double)bytes));
+	double ns = rate(op, algorithm, level, bytes) * by_content(op, bytes, out, blank) * (double)bytes;
+
+	vtime_work((int64_t)(ns * processor_times()));
 }
 
 void worktime_begin(const spec_t *spec)

@@ -163,6 +163,24 @@ def test_a_disk_does_what_a_sampled_request_stands_for(tmp_path: Path, half: Pat
     assert part["busy_s_max"] == pytest.approx(8 * whole["busy_s_max"], rel=0.25)
 
 
+def test_the_processor_does_what_a_sampled_write_stands_for(tmp_path: Path, half: Path) -> None:
+    """One processor that takes long to compress: a sync writes blocks in place, 64 of them or 8 for these."""
+    rate = {"operation": "compress", "algorithm": "lz4", "size": 16384, "ns_per_byte": 200}
+    found = []
+    for of in (1, 8):
+        s = spec(half, size=16 * MIB // of, properties={"recordsize": "16K", "logbias": "throughput"})
+        s["datasets"][0]["properties"]["compression"] = "lz4"
+        s["processor"] = {"cores": 1, "rates": [rate]}
+        if of > 1:
+            s |= {"sample": of, "files": [{**s["files"][0], "sampled": True, "whole": 16 * MIB}]}
+        ops = Ops(step=1_000_000)
+        for i in range(64 // of):
+            ops.add(WRITE, offset=i * 16384, size=16384)
+        ops.add(FSYNC)
+        found.append(replay(tmp_path, s, ops)["measure"]["model"]["sync_latency_ms"]["max"])
+    assert found[1] == pytest.approx(found[0], rel=0.3) and found[0] > 50
+
+
 def test_blocks_above_are_written_as_often_as_in_the_whole(tmp_path: Path, half: Path) -> None:
     """Of many small files few are written in a group: in the sample an eighth of the calls comes to fewer of
     them, and there is a block of pointers for each file both ways."""

@@ -271,6 +271,7 @@ def test_a_host_that_hangs_or_is_slow_hurts_nobody(
 ) -> None:
     monkeypatch.setattr(failover, "LEAST_SLOW_S", 4.0)
     monkeypatch.setattr(failover, "STOP_S", 4.0)
+    monkeypatch.setattr(failover, "STILL_S", 4.0)
     for number in range(rounds):
         host = scene.host()
         # All of it, so that ssh finds it lost; or the trial alone, which then answers no more.

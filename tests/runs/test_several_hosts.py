@@ -160,10 +160,13 @@ def test_a_host_whose_trial_does_not_end_is_left_out(
     hosts: list[FakeHost], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(failover, "STILL_S", 0.0)
+    monkeypatch.setattr(failover, "AGAIN_S", 600.0)
     hosts[1].behave(of={"*": {"lose": "measure"}, "clean": {"running": 1000}})
     run, trials = go(hosts, blocks=(1, 1))
     assert "ssh://b" not in whole(trials)
     assert any("a trial of this run still runs on ssh://b" in text for text in run.warnings)
+    # Waited for once, not once for each attempt.
+    assert (Path(hosts[1].state) / "cleaned").read_text() == "x"
 
 
 def test_a_host_that_does_not_end_its_clean_up_keeps_nobody_waiting(

@@ -37,6 +37,10 @@ STOP_S = 120.0
 """A trial that was told to stop and has not ended after so long is left: its host hangs."""
 
 
+class _StillRunsError(Lost):
+    """A host can be reached, but a trial whose connection was lost does not end there."""
+
+
 class Failover:
     """Keeps a run going where one of its hosts does not."""
 
@@ -102,7 +106,7 @@ class Failover:
                 return found.stayed
             interrupt.check()
             if time.monotonic() > until or going.hosts.gone.wait(PAUSE_S):
-                raise Lost(f"a trial of this run still runs on {host.place.name}")
+                raise _StillRunsError(f"a trial of this run still runs on {host.place.name}")
 
     def _say_left(self, left: Iterable[str]) -> None:
         for sentence in left:
@@ -147,6 +151,8 @@ class Failover:
             except ZtuneError as error:
                 interrupt.check()
                 last = error
+                if isinstance(error, _StillRunsError):
+                    break  # that took its time; the next attempt would take it again
         raise Lost(f"{last}; `ztune run --resume {self._going.run.id}` goes on where it was cut")
 
     def _up_again(self, host: HostAtWork) -> list[str]:
