@@ -10,9 +10,9 @@ Each recording is replayed on the same layouts whole, and with samples of one re
 region in common; `--rate 0` takes the rate that `ztune screen` would, or 4 where that takes all. Up to 4 GiB
 of files are loaded whole for it, of more what is touched. The errors are those of single samples; an
 interval, as `ztune screen` gives it, is of all samples of a layout, and covers where the whole figure is
-within. What is adjusted is adjusted on postgres and rocksdb; the other two judge. Results are kept in
-`sampling.json` of ZTUNE_HOME by engine, recording, layout, rate and part: what is there is not done again, so
-this can be cut and goes on.
+within. What was adjusted was adjusted on postgres, mariadb and rocksdb; wiredtiger is left
+to judge. Results are kept in `sampling.json` of ZTUNE_HOME by engine, recording, layout, rate and part: what
+is there is not done again, so this can be cut and goes on.
 """
 
 from __future__ import annotations

@@ -94,6 +94,16 @@ def test_bad_spec(tmp_path: Path, noise: Path, path: str, value: Any, says: str)
     assert says in one_sentence(run(tmp_path, s, Ops()))
 
 
+@pytest.mark.parametrize(
+    "certain",
+    [[[0]], [[0, 0]], [[-1, 5]], [[0, 8192], [4096, 8192]], [["0", 1]], [5], [[0, 1 << 47]], [[1 << 47, 1]]],
+)
+def test_what_is_certain_is_in_order(tmp_path: Path, noise: Path, certain: list[object]) -> None:
+    s = spec(noise, size=MIB, sample=4)
+    s["files"][0] |= {"sampled": True, "whole": 4 * MIB, "certain": certain}
+    assert "files[0].certain[" in one_sentence(run(tmp_path, s, ops_with()))
+
+
 def ops_with(**change: int) -> bytes:
     names = ("t", "dur", "offset", "size", "file", "file2", "thread", "op", "via", "flags", "blank", "_")
     fields = dict(zip(names, (0, 0, 0, 8192, 0, -1, 0, 2, 0, 0, 0, 0), strict=True))
