@@ -20,7 +20,7 @@ SPACE = 0.08
 TIME = 0.17
 """Of a flash disk; of a hard disk half of it. Latencies are held against a mount's in too few layouts for a
 figure of their own."""
-JOB = 0.30
+JOB = 0.17
 """Of jobs that go as fast as they can, on shaped disks of mounts."""
 
 _SMALLEST = {
