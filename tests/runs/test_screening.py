@@ -18,6 +18,7 @@ from ztune.cli.main import ztune
 from ztune.errors import InputError, MissingError
 from ztune.places import engine as engines
 from ztune.places.engine_run import EngineRoom
+from ztune.places.executor import LocalExecutor
 from ztune.places.replay import Replay
 from ztune.places.rerun import rerun
 from ztune.runs import screening
@@ -283,6 +284,33 @@ def test_interrupted_and_resumed(
     answer = json.loads(out)
     assert answer["run"] == run.id and answer["search"]["tried"] == 8 <= len(answer["layouts"])
     assert all(e["status"] == "ok" for e in answer["layouts"])
+
+
+class StoppedTwice(LocalExecutor):
+    """Interrupted while it stops what the first interruption left running."""
+
+    def stop(self) -> None:
+        super().stop()
+        raise KeyboardInterrupt
+
+
+class Interrupting(Observer):
+    """Interrupts the first layout."""
+
+    def trial(self, trial: Trial) -> None:
+        raise KeyboardInterrupt
+
+
+def test_a_second_interruption_leaves_no_layout_running(stand_in_engine: Path, trace: Trace) -> None:
+    with Store.open() as store:
+        with pytest.raises(KeyboardInterrupt):
+            screening.start(
+                store, trace, generic.build({"data", "wal"}), engines.check(), ScreenOptions(budget=2),
+                observer=Interrupting(), executor=StoppedTwice(),
+            )  # fmt: skip
+        run = store.run()
+        assert run.status == "interrupted"
+        assert {t.status for t in store.trials(run.id)} == {"pending"}
 
 
 def _engines_of(home: Path) -> list[str]:

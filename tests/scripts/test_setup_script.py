@@ -239,9 +239,13 @@ def test_another_apt_is_waited_for(machine: Machine) -> None:
 
 @pytest.fixture
 def tools_machine(machine: Machine) -> Machine:
-    """One that has the tests' packages, and of cargo what rustup puts there before a Rust is chosen."""
+    """One that has the tests' programs, and of cargo what rustup puts there before a Rust is chosen."""
     (machine.state / "installed").write_text("stress-ng=1\nlmdb-utils=1\n")
-    cargo = machine.state.parent / "bin" / "cargo"
+    tools = machine.state.parent / "bin"
+    for name in ("sshd", "prometheus"):
+        (tools / name).write_text("#!/bin/sh\n")
+        (tools / name).chmod(0o755)
+    cargo = tools / "cargo"
     cargo.write_text(
         "#!/bin/sh\necho 'error: no default is configured' >&2; echo 'Stack backtrace:' >&2; exit 1\n"
     )

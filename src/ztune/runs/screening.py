@@ -667,11 +667,13 @@ class _Screening:
                     raise outcome
                 self._finish(by_id[replayed.number], replayed.replay.read(outcome))
         finally:
-            executor.stop()
-            # By the store: an interruption may come between its notes and ours.
-            for trial in self._all():
-                if trial.status == "running":
-                    self.store.reset_trial(trial.id)
+            try:
+                executor.stop()
+            finally:  # it takes a while, in which there may be a second interruption
+                # By the store: an interruption may come between its notes and ours.
+                for trial in self._all():
+                    if trial.status == "running":
+                        self.store.reset_trial(trial.id)
 
     def _teller(self, trial: Trial) -> Progress:
         def tell(phase: str, share: float) -> None:
