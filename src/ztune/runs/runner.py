@@ -117,7 +117,8 @@ def start(store: Store, request: Request, observer: Observer | None = None) -> R
             job=request.job.to_json(),
             source_run=request.source_run,
         )
-        runner = _Runner(store, run, hosts, request.job, options, layouts, watcher, request.undecided)
+        going = OpenRun(store, run, hosts, request.job, options, layouts, watcher)
+        runner = _Runner(going, request.undecided)
         layouts += runner.judging.joining()
         runner.failover.meet()
         runner.dealing.first(layouts)
@@ -149,7 +150,7 @@ def resume(
         layouts = list({t.layout_hash: t.layout for t in store.trials(run.id)}.values())
         base = run.resolved_study.layout.hash
         layouts.sort(key=lambda layout: layout.hash != base)
-        runner = _Runner(store, run, hosts, job, options, layouts, watcher, undecided)
+        runner = _Runner(OpenRun(store, run, hosts, job, options, layouts, watcher), undecided)
         runner.failover.meet()
         # First of all: what was left may take the room that all the rest needs.
         for host in hosts.up:
@@ -176,18 +177,8 @@ def _caches(params: Mapping[str, Any]) -> str:
 class _Runner:
     """A run that is going on."""
 
-    def __init__(
-        self,
-        store: Store,
-        run: Run,
-        hosts: Hosts,
-        job: RunJob,
-        options: TrialOptions,
-        layouts: Sequence[Layout],
-        observer: Observer,
-        undecided: Undecided | None = None,
-    ) -> None:
-        self.going = OpenRun(store, run, hosts, job, options, layouts, observer)
+    def __init__(self, going: OpenRun, undecided: Undecided | None = None) -> None:
+        self.going = going
         self.judging = Judging(self.going, undecided)
         self.dealing = Dealing(self.going)
         self.failover = Failover(self.going, self.dealing)
