@@ -137,7 +137,7 @@ def test_calibration_names_each_operation() -> None:
     done = subprocess.run([ENGINE, "calibrate"], capture_output=True, text=True, check=True)
     found = json.loads(done.stdout)
     rates = {(r["operation"], r["algorithm"], r["size"]): r["ns_per_byte"] for r in found["rates"]}
-    assert all(0 < ns < 1e5 for ns in rates.values())
+    assert {key: ns for key, ns in rates.items() if not 0 < ns < 1e5} == {}
     assert {("compress", f"zstd-{n}", 131072) for n in (1, 3, 6, 9, 12, 15, 19)} <= rates.keys()
     assert {
         ("decompress", "zstd", 8192),
