@@ -5,6 +5,7 @@ mounts, name), joined to a network that nobody else has. They share the kernel, 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import shutil
 import signal
@@ -91,7 +92,7 @@ class RackHost:
         if self.process is not None:
             self.kill()
         for device in self._loops():
-            run(["losetup", "-d", f"/dev/{device}"])
+            run(["losetup", "-d", device])
         for part in _PARTS:
             shutil.rmtree(self.own / part, ignore_errors=True)
         self._furnish()
@@ -213,19 +214,40 @@ class RackHost:
         found = [str(path) for part in _PARTS for path in (self.own / part).rglob("*")]
         found = [path for path in found if not path.endswith(("/srv/theirs", "/root/.cache"))]
         found += self._loops().values()
+        # Whose it was can't be told once its file is gone; no host may leave such a device.
+        found += [
+            file for _, _, file in _devices() if file.startswith("/srv/") and file.endswith("(deleted)")
+        ]
         if self.process is not None:
             found += [words for p in self.inside() if "ztune" in (words := words_of(p))]
         return found
 
     def _loops(self) -> dict[str, str]:
-        """Return the loop devices on files of its disks: name → file."""
-        found = {}
-        for path in Path("/sys/block").glob("loop*/loop/backing_file"):
+        """Return the loop devices on files of its disks: device → file.
+
+        A file's path says nothing, since all hosts have a ``/srv``: by its numbers it is one of this host's.
+        """
+        mine = set()
+        for path in (self.own / "srv").rglob("*"):
             with contextlib.suppress(OSError):
-                text = path.read_text().strip()
-                if text.startswith((str(self.own), f"/srv/{self.name}")):
-                    found[path.parts[3]] = text
-        return found
+                mine.add(_numbers(path.stat()))
+        return {name: file for name, numbers, file in _devices() if numbers in mine}
+
+
+def _numbers(status: os.stat_result) -> tuple[str, int]:
+    """Return what tells a file from all others: its file system's number, and its own."""
+    return f"{os.major(status.st_dev)}:{os.minor(status.st_dev)}", status.st_ino
+
+
+def _devices() -> list[tuple[str, tuple[str, int], str]]:
+    """Return each loop device of this machine: its name, and the numbers and the path of its file."""
+    asked = ["losetup", "--list", "--json", "--output", "NAME,BACK-MAJ:MIN,BACK-INO,BACK-FILE"]
+    text = subprocess.run(asked, capture_output=True, text=True, check=True, env={"PATH": _PATH}).stdout
+    found = json.loads(text)["loopdevices"] if text else []
+    return [
+        (one["name"], (str(one["back-maj:min"]).strip(), int(one["back-ino"] or 0)), one["back-file"] or "")
+        for one in found
+    ]
 
 
 class RackHosts:
