@@ -125,7 +125,10 @@ def replay(name: str, asked: argparse.Namespace, engine: Engine, known: Results)
             key = f"{engine.version} {trace.sha[:12]} {name} {size} {of}.{part}"
             if key in known:
                 continue
-            target = Replay(trace, engine, rate=Rate(of, part, REGION), load=load if of == 1 else "")
+            # Samples are replayed at the recorded pace; so is all that they are compared with.
+            target = Replay(
+                trace, engine, rate=Rate(of, part, REGION), load=load if of == 1 else "", closed=False
+            )
             layout = with_settings(study.layout, LAYOUTS[size])
             result = result_of(target, target.spec(study, layout, 1), key)
             known[key] = figures(result)

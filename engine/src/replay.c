@@ -1503,8 +1503,6 @@ static void begin_async(thread_t *t, uint64_t i)
 	vtime_start(async_main, a);
 }
 
-#define SLICE 100000 /* ns: threads that have work take turns */
-
 static void wait_for_sync(uint32_t call)
 {
 	while (!order_is_done(&R.order, call))
@@ -1522,8 +1520,7 @@ static void think(int64_t until, uint64_t i)
 		vtime_sleep_until(R.zero + until);
 		return;
 	}
-	for (left = (int64_t)((double)left * R.busy); left > 0; left -= SLICE)
-		vtime_work(MIN(left, SLICE));
+	vtime_think((int64_t)((double)left * R.busy));
 }
 
 static bool arrives(uint32_t i)

@@ -24,6 +24,7 @@
 #define GUARD 4096UL
 #define LOOK_EVERY 256  /* switches */
 #define YIELDS_MOST 100 /* in a row: then time has to pass */
+#define SLICE 100000    /* ns: threads that think take turns */
 
 struct vthread {
 	jmp_buf at;
@@ -239,11 +240,22 @@ void vtime_wake(vqueue_t *q, bool all)
 }
 
 static int processors, working;
-static vqueue_t want_processor;
+static vqueue_t want_processor, want_to_think, thinking; /* who thinks has a processor, and waits for the clock */
 
 void vtime_processors(int n)
 {
 	processors = n;
+}
+
+/* Who waits longest is given it: else this thread, which goes on, might take it again before that one runs. */
+static void leave_processor(void)
+{
+	if (want_processor.first != NULL)
+		vtime_wake(&want_processor, false);
+	else if (want_to_think.first != NULL)
+		vtime_wake(&want_to_think, false);
+	else
+		working--;
 }
 
 void vtime_work(int64_t ns)
@@ -252,14 +264,31 @@ void vtime_work(int64_t ns)
 		return;
 	if (working < processors)
 		working++;
+	else if (thinking.first != NULL)
+		vtime_wake(&thinking, false);
 	else
 		(void)sleep_in(&want_processor, VTIME_NEVER);
 	(void)sleep_in(NULL, clock_ns + ns);
-	/* Who waits longest is given it: else this thread, which goes on, might take it again before that one runs. */
-	if (want_processor.first != NULL)
-		vtime_wake(&want_processor, false);
-	else
-		working--;
+	leave_processor();
+}
+
+void vtime_think(int64_t ns)
+{
+	if (processors == 0)
+		return;
+	while (ns > 0) {
+		int64_t begin;
+
+		if (working < processors)
+			working++;
+		else
+			(void)sleep_in(&want_to_think, VTIME_NEVER);
+		begin = clock_ns;
+		/* Woken: another has the processor. */
+		if (!sleep_in(&thinking, begin + (ns < SLICE ? ns : SLICE)))
+			leave_processor();
+		ns -= clock_ns - begin;
+	}
 }
 
 uint64_t vtime_thread_number(void)

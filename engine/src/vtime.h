@@ -34,6 +34,11 @@ void vtime_sleep_until(int64_t until);
 void vtime_processors(int n);
 /* The calling thread works for so long; others may go on meanwhile. */
 void vtime_work(int64_t ns);
+/*
+ * The same for what a program does between its calls: such threads take turns, and whoever works takes a processor from
+ * them at once, as the kernel does for OpenZFS's threads, which have the highest priority.
+ */
+void vtime_think(int64_t ns);
 
 /* A new thread, that nobody joins. */
 void vtime_start(void (*func)(void *), void *arg);

@@ -154,9 +154,11 @@ class Replay:
         inputs: Inputs | None = None,
         rate: Rate = ALL,
         load: str = "",
+        closed: bool = True,
     ) -> None:
         """``inputs``: what the engine reads, where that is not ``trace`` alone. ``rate``: how much of it is
-        replayed. ``load``: "all" of the files, or what is "touched"; empty: all where that is little."""
+        replayed. ``load``: "all" of the files, or what is "touched"; empty: all where that is little.
+        ``closed``: whether a job that went as fast as it could goes as fast as each layout lets it."""
         self.trace = trace
         self.engine = engine
         self.jobs = jobs
@@ -172,7 +174,7 @@ class Replay:
         )  # once: engines that run must not make less of those to come
         self._backing = backing
         # A joint replay's jobs have rates of their own, and a sample's threads make some of their calls only.
-        self._closed = inputs is None and rate.of == 1 and unpaced(trace)
+        self._closed = closed and inputs is None and rate.of == 1 and unpaced(trace)
         self._host = HostProcessors.of(cores, processor or {}, trace.manifest.environment.get("cpus"))
         self._touched: dict[tuple[int, ...], int] = {}
 
