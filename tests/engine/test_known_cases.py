@@ -577,8 +577,8 @@ def test_what_threads_do_between_calls_takes_turns_on_the_processors(tmp_path: P
     assert found[1] == pytest.approx(0.2, rel=0.1)
 
 
-def test_who_waits_for_a_processor_is_given_it_before_one_who_goes_on(tmp_path: Path, noise: Path) -> None:
-    """Two threads work for 100 ms on one processor, in turns; a third one's calls wait for a turn each."""
+def test_a_call_takes_the_processor_from_who_works_between_calls(tmp_path: Path, noise: Path) -> None:
+    """Two threads work for 100 ms on one processor, in turns of 0.1 ms; a third one's calls wait for none."""
     ops = Ops(step=0, dur=0)
     for thread in range(2):
         ops.add(FSYNC, thread=thread, step=1_000_000)
@@ -589,8 +589,10 @@ def test_who_waits_for_a_processor_is_given_it_before_one_who_goes_on(tmp_path: 
         ops.add(READ, offset=0, size=512, thread=thread)
     s = spec(noise, properties={"recordsize": "8K"}, closed=True)
     s["processor"] = {"cores": 1, "rates": [], "calls": {"read_us": 100, "write_us": 0, "sync_us": 0}}
-    # A call of 0.1 ms, after two turns of 0.1 ms at most.
-    assert replay(tmp_path, s, ops)["measure"]["model"]["thread_wait_s_max"] < 20 * 0.0003 + 0.001
+    model = replay(tmp_path, s, ops)["measure"]["model"]
+    assert 20 * 0.0001 < model["thread_wait_s_max"] < 20 * 0.0001 + 0.0005
+    # What they lost they get later.
+    assert 0.2 < model["elapsed_s"] < 0.21
 
 
 def test_a_call_takes_the_processor_s_time(tmp_path: Path, noise: Path) -> None:
