@@ -595,6 +595,21 @@ def test_a_call_takes_the_processor_from_who_works_between_calls(tmp_path: Path,
     assert 0.2 < model["elapsed_s"] < 0.21
 
 
+def test_who_waits_for_a_processor_is_given_it_before_one_who_goes_on(tmp_path: Path, noise: Path) -> None:
+    """One thread calls without a pause, each call 0.1 ms of the processor; another's wait for one each."""
+    ops = Ops(step=0, dur=0)
+    for _ in range(400):
+        ops.add(READ, offset=0, size=512)
+    for i in range(20):
+        ops.t = i * 1_000_000
+        ops.add(READ, offset=8192, size=512, thread=1)
+    s = spec(noise, properties={"recordsize": "8K"}, closed=True)
+    s["processor"] = {"cores": 1, "rates": [], "calls": {"read_us": 100, "write_us": 0, "sync_us": 0}}
+    model = replay(tmp_path, s, ops)["measure"]["model"]
+    assert model["elapsed_s"] == pytest.approx(0.042, rel=0.02)
+    assert 0.1 < model["read_latency_ms"]["max"] < 0.3
+
+
 def test_a_call_takes_the_processor_s_time(tmp_path: Path, noise: Path) -> None:
     ops = Ops(step=0, dur=0)
     for i in range(100):

@@ -20,9 +20,10 @@ from typing import Any
 import distributed
 import pytest
 from children import environment
-from fleets import StartedFleet, few_layouts, started, until
+from fleets import StartedFleet, few_layouts, started
 from invoked import invoke
 from synthetic_traces import make_trace
+from waiting import until
 
 from ztune.fleet import connect, roster
 from ztune.fleet import executor as fleet_executor

@@ -23,6 +23,7 @@ import pytest
 from children import environment
 from invoked import invoke
 from rack_hosts import WHY_NOT, RackHost, RackHosts, rack_hosts
+from waiting import until
 
 from ztune.places import rack as racks
 from ztune.runs import asked, failover, runner
@@ -57,13 +58,6 @@ set = { "pool.main.filesystem" = "xfs" }
 """
 PARAMS = {"seconds": "1", "size": "2M", "warmup": "0"}
 WAIT_S = 240.0
-
-
-def until(true: Callable[[], object], what: str) -> None:
-    deadline = time.monotonic() + WAIT_S
-    while not true():
-        assert time.monotonic() < deadline, f"in vain: {what}"
-        time.sleep(0.05)
 
 
 class Faulty(Observer):
@@ -148,9 +142,13 @@ class Scene:
             if host.process is None:
                 host.start()
         # A trial whose client is gone tidies up by itself; what hung here goes on now, and ends.
-        until(lambda: not any(p for h in self.rack.hosts for p in h.running()), "trials end")
-        until(lambda: not any(t.name.startswith("trial on") for t in threading.enumerate()), "threads end")
-        until(lambda: not any(p for h in self.rack.hosts for p in h.running()), "trials end")
+        until(lambda: not any(p for h in self.rack.hosts for p in h.running()), "trials end", WAIT_S)
+        until(
+            lambda: not any(t.name.startswith("trial on") for t in threading.enumerate()),
+            "threads end",
+            WAIT_S,
+        )
+        until(lambda: not any(p for h in self.rack.hosts for p in h.running()), "trials end", WAIT_S)
         if any(host.left() for host in self.rack.hosts):
             code, out = invoke("clean", "--run", run.id, "--yes")[:2]
             assert code == 0, out
@@ -309,7 +307,7 @@ def test_ztune_is_killed(scene: Scene, rounds: int) -> None:
         words = [sys.executable, "-m", "ztune.cli.main", "run", str(scene.study), "--on", str(scene.file)]
         words += ["--blocks", "1:1", *(w for k, v in PARAMS.items() for w in ("-p", f"{k}={v}"))]
         with subprocess.Popen(words, env={**environment(), "PATH": os.environ["PATH"]}) as victim:
-            until(lambda: _began() or victim.poll() is not None, "a trial")
+            until(lambda: _began() or victim.poll() is not None, "a trial", WAIT_S)
             time.sleep(scene.moment())
             victim.kill()
         with Store.open() as store:

@@ -13,6 +13,7 @@ import pytest
 from click.testing import CliRunner
 from invoked import invoke
 from synthetic_traces import make_trace
+from waiting import until
 
 from ztune.cli.main import ztune
 from ztune.errors import InputError, MissingError
@@ -334,17 +335,11 @@ def test_killed_ztune_takes_its_engines_along(
     process = subprocess.Popen(
         [*ZTUNE, "screen", str(trace.path), "--budget", "2"], stderr=subprocess.DEVNULL
     )
-    deadline = time.monotonic() + 200  # beside tests that keep the disk from answering
     # Seen once is enough: a program has no command line for a moment as it turns into another.
-    while not (begun := _engines_of(home)) and process.poll() is None and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert begun, f"no engine; ztune ended with {process.poll()}"
+    until(lambda: _engines_of(home), "an engine", 200)  # beside tests that keep the disk from answering
     process.kill()
     process.wait()
-    deadline = time.monotonic() + 10
-    while _engines_of(home) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert not _engines_of(home)
+    until(lambda: not _engines_of(home), "the end of the engines", 10)
     # The next screening sweeps what the killed one left, and can go on with its run.
     monkeypatch.delenv("STAND_IN")
     code, _, err = invoke("screen", str(trace.path), "--resume")

@@ -8,29 +8,17 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import dask
 import psutil
 import yaml
 from children import environment
 from synthetic_traces import STAND_IN
+from waiting import until
 
 from ztune.study import Study, generic
-
-WAIT_S = 120.0
-
-
-def until(true: Callable[[], Any], what: str, wait_s: float = WAIT_S) -> Any:
-    """Wait until something is true, and return it."""
-    deadline = time.monotonic() + wait_s
-    while not (found := true()):
-        assert time.monotonic() < deadline, f"in vain: {what}"
-        time.sleep(0.05)
-    return found
 
 
 class StartedFleet:
