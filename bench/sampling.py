@@ -4,6 +4,7 @@
     python bench/sampling.py postgres /t/db.trace   these alone, of which one is a recording of your own
     python bench/sampling.py --rate 8 --parts 2     with another rate and number of samples
     python bench/sampling.py --layouts 3            on the first three layouts
+    python bench/sampling.py --size 8G              databases of that size, in place of 1 to 1.5 GB
     python bench/sampling.py --only-table           of what was replayed so far
 
 Each recording is replayed on the same layouts whole, and with samples of one region in RATE that have no
@@ -97,13 +98,20 @@ Results = dict[str, dict[str, Any]]
 
 
 def recording(name: str) -> Trace:
-    """Return the recording, made now where it is not there."""
-    if name not in RECORDINGS:
+    """Return the recording, made now where it is not there. ``name``: from :func:`sized`, or a path."""
+    known, _, size = name.partition("@")
+    if known not in RECORDINGS:
         return Trace.open(name)
-    of, path = RECORDINGS[name], paths.traces() / f"sampling-{name}.trace"
+    of, path = RECORDINGS[known], paths.traces() / f"sampling-{name}.trace"
     if path.exists():
         return Trace.open(path)
-    return record_workload(registry.make(of.workload, of.parameters), "auto", path)
+    parameters = {**of.parameters, **({"size": size} if size else {})}
+    return record_workload(registry.make(of.workload, parameters), "auto", path)
+
+
+def sized(name: str, size: str | None) -> str:
+    """Return by what name a recording is kept: the databases above may have another size."""
+    return f"{name}@{size}" if size and name in RECORDINGS else name
 
 
 def chosen_rate(trace: Trace, arc: str) -> int:
@@ -223,8 +231,10 @@ def main() -> int:
     parser.add_argument("--layouts", type=int, default=len(LAYOUTS))
     parser.add_argument("--parts", type=int, default=PARTS)
     parser.add_argument("--arc", default=ARC)
+    parser.add_argument("--size", help="of the databases; default: 1 to 1.5 GB")
     parser.add_argument("--only-table", action="store_true")
     asked = parser.parse_args()
+    asked.names = [sized(name, asked.size) for name in asked.names]
     kept = paths.home() / "sampling.json"
     known: Results = json.loads(kept.read_text()) if kept.is_file() else {}
     engine = engines.check()
