@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,22 @@ def test_a_copy_has_the_bytes_and_the_holes(
     empty.touch()
     sparse.copy(empty, tmp_path / "c")
     assert (tmp_path / "c").read_bytes() == b""
+
+
+def test_a_copy_goes_to_a_file_system_of_another_kind(tmp_path: Path) -> None:
+    memory = Path("/dev/shm")
+    if not memory.is_dir() or memory.stat().st_dev == tmp_path.stat().st_dev:
+        pytest.skip("there is no second file system here")
+    source = tmp_path / "a"
+    with source.open("wb") as file:
+        file.seek(1 << 20)
+        file.write(b"x" * 10_000)
+    with tempfile.TemporaryDirectory(dir=memory) as folder:
+        for target in (Path(folder) / "there", tmp_path / "back"):
+            sparse.copy(source, target)
+            assert target.read_bytes() == bytes(1 << 20) + b"x" * 10_000
+            assert target.stat().st_blocks * 512 < 1 << 20
+            source = target
 
 
 def test_nothing_is_replaced_and_no_link_followed(tmp_path: Path) -> None:

@@ -41,8 +41,10 @@ def _copy_data(source: int, target: int) -> None:
                 return
             raise
         end = os.lseek(source, start, os.SEEK_HOLE)
+        os.lseek(target, start, os.SEEK_SET)
         while start < end:
-            done = os.copy_file_range(source, target, min(_PIECE, end - start), start, start)
+            # Not copy_file_range(), which refuses two file systems of different kinds.
+            done = os.sendfile(target, source, start, min(_PIECE, end - start))
             if not done:
                 raise OSError(errno.EIO, os.strerror(errno.EIO))
             start += done
