@@ -115,8 +115,8 @@ def _calls(key: str, call: str) -> dict[str, Compared]:
     }
 
 
-# What a mount's own work adds to each: its mean, and its median, since a tail of it is the machine's.
-OWN = {"commit": "commit", **{f"commit_{p}": "commit_p50" for p in ("p50", "p95", "p99")}}
+# What a mount's own work adds to each: like to like, though percentiles of a sum are less than their sum.
+OWN = ("commit", *(f"commit_{p}" for p in ("p50", "p95", "p99")))
 
 
 def _log_sync(candidate: LayoutResult) -> float | None:
@@ -202,7 +202,7 @@ def compare(
             values = {p: v for p in PLACES if p in cells and (v := cells[p].value(key)) is not None}
             guess = asked.replayed(known[layout]) if layout in known else None
             if guess is not None and key in OWN and name in own:
-                guess += own[name].value(OWN[key]) or 0.0
+                guess += own[name].value(key) or 0.0
             if guess is not None:
                 values[REPLAY] = guess if asked.total else guess / operations
             if len(values) > 1:

@@ -7,7 +7,7 @@
 counters every second. `show` takes the seconds in which the modelled disks' answers came no later than --late
 ms on average, adds up what calls took in these, and compares the percentiles with the screening's: so other
 work on the machine, which comes and goes, is left out as far as the disks notice it. --own: the state of a
-run with `--disks instant`, whose median commit is added to the replay's.
+run with `--disks instant`, what a commit took in which is added to the replay's, like to like.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def quiet(
     calls: dict[str, Counter[int]] = {kind: Counter() for kind in KINDS}
     used = total = 0
     for a, b in itertools.pairwise(samples):
-        if a["t"] < begin - 0.5 or b["t"] > end + 1.5 or b["seconds"] < a["seconds"]:
+        if a["t"] < begin or b["t"] > end + 1.0 or b["seconds"] < a["seconds"]:
             continue
         total += 1
         ios = [y - x for x, y in zip(a["ios"], b["ios"], strict=True)]
@@ -156,7 +156,7 @@ def show(state: Path, against: str, late_ms: float, own: Path | None) -> None:
     with Store.open() as store:
         replayed = {t.layout_name: t.measure["model"] for t in store.trials(against) if t.result}
     # Instant disks are never late.
-    added = {n: share(c["sync"], 0.5) for n, _, _, c in mounted(own, 1e9)} if own else {}
+    added = {n: c["sync"] for n, _, _, c in mounted(own, 1e9)} if own else {}
     heads = " | ".join(f"{p}: mount | replay" for p in SHARES)
     print(f"| layout | call | quiet s | calls | {heads} |")
     print("| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |")
@@ -165,10 +165,10 @@ def show(state: Path, against: str, late_ms: float, own: Path | None) -> None:
             number, model = sum(calls[kind].values()), replayed.get(name)
             if model is None or number < LEAST:
                 continue
-            more = added.get(name, 0.0) if kind == "sync" else 0.0
+            more = added.get(name, Counter()) if kind == "sync" else Counter()
             cells = []
             for p, q in SHARES.items():
-                real, guess = share(calls[kind], q), model[f"{kind}_latency_ms"][p] + more
+                real, guess = share(calls[kind], q), model[f"{kind}_latency_ms"][p] + share(more, q)
                 cells.append(f"{real:.2f} | {guess:.2f} ({guess / real - 1:+.0%})")
             row = f"| {name} | {kind} | {used} of {total} | {number} | {' | '.join(cells)} |"
             print(row.replace("%", " %").replace("-", "−"))
