@@ -9,6 +9,10 @@
                                                 those of one screening are judged as one
     python bench/accuracy.py --run RUN --against SCREENING
                                                 … by another screening of the same study and parameters
+    python bench/accuracy.py --run RUN --own RUN --late 0.25
+                                                … and with what a mount's own work adds to a commit, by a run
+                                                with `--disks instant`, added to the replay's; without trials
+                                                whose answers came later than so many ms
     python bench/accuracy.py --large 8G --saved DIR --state FILE postgres-oltp:hdd-7200 …
                                                 on a mount, databases of that size, 60 s, an ARC of an eighth;
                                                 goes on where it was cut, with what FILE says is there
@@ -35,7 +39,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -103,6 +107,18 @@ def _read(*path: str) -> Callable[[LayoutResult], float | None]:
     return read
 
 
+def _calls(key: str, call: str) -> dict[str, Compared]:
+    """Return the percentiles of a call, by the measure of a trial."""
+    return {
+        f"{key}_{p}": Compared(f"{key}, {p}", _read("model", f"{call}_latency_ms", p), total=True)
+        for p in ("p50", "p95", "p99")
+    }
+
+
+# What a mount's own work adds to each: like to like, though percentiles of a sum are less than their sum.
+OWN = ("commit", *(f"commit_{p}" for p in ("p50", "p95", "p99")))
+
+
 def _log_sync(candidate: LayoutResult) -> float | None:
     """Return the mean ms of syncs of a log; what a call costs the job beside them is not in it."""
     found = [
@@ -131,6 +147,11 @@ COMPARED: dict[str, Compared] = {
     # What zil_commit() takes, of all who call it, and what the database itself counts for its log's syncs.
     "commit": Compared("commit", _read("model", "sync_latency_ms", "mean"), total=True),
     "log_sync": Compared("log's sync", _log_sync, total=True),
+    **_calls("commit", "sync"),
+    # What waits for the disk is the tail. Where most reads find their block in the ARC, the median is that of
+    # a hit: a replay takes nothing for it, a mount the copy. It says something only where most reads wait.
+    "read_ms": Compared("read, mean", _read("model", "read_latency_ms", "mean"), total=True),
+    **_calls("read", "read"),
 }
 
 
@@ -153,10 +174,25 @@ class Line:
         return self.values[place] / base - 1 if place in self.values and base else None
 
 
+def answered_late(trial: Trial) -> float:
+    """Return by how many ms the answers of the trial's latest disk came after their modelled times."""
+    rows = (trial.result or {}).get("measure", {}).get("by_vdev", ())
+    return max(
+        ((row.get("late_ms") or 0) / max(1, row["reads"] + row["writes"] + row["flushes"]) for row in rows),
+        default=0.0,
+    )
+
+
 def compare(
-    places: dict[str, list[LayoutResult]], screened: list[LayoutResult], operations: int
+    places: dict[str, list[LayoutResult]],
+    screened: list[LayoutResult],
+    operations: int,
+    own: Mapping[str, LayoutResult],
 ) -> list[Line]:
-    """Return every measure of every layout that two places have; ``operations`` are those of the trace."""
+    """Return every measure of every layout that two places have; ``operations`` are those of the trace.
+
+    ``own``: layouts, by name, on disks that take nothing.
+    """
     known = {c.hash: c for c in screened}
     order = {cell.hash: cell.name for cells in places.values() for cell in cells}
     lines = []
@@ -165,6 +201,8 @@ def compare(
         for key, asked in COMPARED.items():
             values = {p: v for p in PLACES if p in cells and (v := cells[p].value(key)) is not None}
             guess = asked.replayed(known[layout]) if layout in known else None
+            if guess is not None and key in OWN and name in own:
+                guess += own[name].value(key) or 0.0
             if guess is not None:
                 values[REPLAY] = guess if asked.total else guess / operations
             if len(values) > 1:
@@ -211,10 +249,13 @@ def summed(lines: list[Line]) -> list[dict[str, Any]]:
     return summary
 
 
-def judge(run_ids: list[str], against: str | None = None) -> dict[str, Any]:
+def judge(
+    run_ids: list[str], against: str | None = None, own: str | None = None, late: float | None = None
+) -> dict[str, Any]:
     """Return the comparison of measured runs with the screening that they came from, as JSON values.
 
     Or with the screening ``against``, of a trace recorded with the same parameters (ZtuneError if not).
+    ``own`` is a run on disks that take nothing; trials answered later than ``late`` ms are left out.
     """
     with Store.open() as store:
         runs = {one: store.run(one) for one in run_ids}
@@ -222,9 +263,11 @@ def judge(run_ids: list[str], against: str | None = None) -> dict[str, Any]:
         source = store.run(against or str(run.source_run))
         trials: dict[str, list[Trial]] = {}
         for one, found in runs.items():
-            trials.setdefault(str(found.target["kind"]), []).extend(store.trials(one))
+            heeded = [t for t in store.trials(one) if late is None or answered_late(t) <= late]
+            trials.setdefault(str(found.target["kind"]), []).extend(heeded)
         places = {place: list(collect(those).layouts) for place, those in trials.items()}
         screened = list(collect(store.trials(source.id)).layouts)
+        instant = {c.name: c for c in collect(store.trials(own)).layouts} if own else {}
     workload = Trace.open(Path(source.trace_path)).manifest.workload
     operations = int(workload.result["operations"]) if workload is not None else 0
     for found in runs.values():
@@ -237,7 +280,7 @@ def judge(run_ids: list[str], against: str | None = None) -> dict[str, Any]:
             )
     if not operations:
         raise ZtuneError(f"the trace of run {source.id} does not say how many operations were recorded")
-    lines = compare(places, screened, operations)
+    lines = compare(places, screened, operations, instant)
     cells = [cell for found in places.values() for cell in found]
     return {
         "runs": {one: found.target["kind"] for one, found in runs.items()},
@@ -464,6 +507,8 @@ def main() -> int:
         "--run", action="append", default=[], metavar="RUN", help="a measured run that is there already"
     )
     parser.add_argument("--against", metavar="RUN", help="the screening to judge by, instead of its own")
+    parser.add_argument("--own", metavar="RUN", help="a run on instant disks: what a mount adds to commits")
+    parser.add_argument("--late", type=float, metavar="MS", help="leave out trials answered later than this")
     parser.add_argument("--layouts", type=int, default=15, help="how many besides the baseline")
     parser.add_argument("--blocks", type=int, default=1)
     parser.add_argument("--dilation", help="of the lab; default: the lab's own")
@@ -485,7 +530,7 @@ def main() -> int:
         if given.prepare:
             return 0
         groups = [runs] if given.against else by_source(runs)
-        found = [judge(group, given.against) for group in groups]
+        found = [judge(group, given.against, given.own, given.late) for group in groups]
     except ZtuneError as error:
         print(f"accuracy: {error}", file=sys.stderr)
         return error.exit_code

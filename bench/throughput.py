@@ -5,9 +5,10 @@
     python bench/throughput.py --state FILE      the tables of what is there
 
 Records the job once for both disks, runs its layouts on a mount, replays the recording under each, and
-prints both; a prediction is for as many operations as the mount did. What FILE has is not done again. A mount
-costs time that ZFS in the kernel does not: --calls are the µs of a read, a write and an fdatasync on an idle
-one with instant disks, so that like is compared with like; `ztune screen` charges none.
+prints both, and what their commits and reads took; a prediction is for as many operations as the mount did.
+What FILE has is not done again. A mount costs time that ZFS in the kernel does not: --calls are the µs of a
+read, a write and an fdatasync on an idle one with instant disks, so that like is compared with like; `ztune
+screen` charges none.
 """
 
 from __future__ import annotations
@@ -47,6 +48,8 @@ LAYOUTS = (
     "32K, log device, latency, off",
 )
 GOAL = 0.15
+CALLS = ("sync_latency_ms", "read_latency_ms")
+SHARES = ("p50", "p95", "p99")
 
 
 class CostlyCalls(Replay):
@@ -120,6 +123,7 @@ def measure(pair: str, given: argparse.Namespace, state: dict[str, Any]) -> None
             mine["predicted"][layout.name] = {
                 "per_second": replay.first / found["model"]["most_s"],
                 "commits": found["zil"]["commits"] / workload_of.result["operations"],
+                **{key: found["model"][key] for key in CALLS},
             }
             keep()
 
@@ -145,6 +149,24 @@ def show(pair: str, mine: dict[str, Any]) -> None:
         print(f"\nwithin {GOAL:.0%}: {within} of {len(errors)}; median error {middle:.0%}")
 
 
+def show_latencies(pair: str, mine: dict[str, Any]) -> None:
+    """Print a table: what operations took, of which nothing is predicted, and what their calls did."""
+    heads = " | ".join(f"{p}: mount | predicted" for p in SHARES)
+    print(f"\n| {pair}: layout | operation: {', '.join(SHARES)} | call | {heads} |")
+    print("| --- | --- | --- |" + " --- | --- |" * len(SHARES))
+    for name, result in _trials(mine["run"]).items():
+        guess, job = mine["predicted"].get(name, {}), result["job"]["latency_ms"]
+        for key in CALLS:
+            real = result["measure"].get(key, {})
+            if key not in guess or not real.get("count"):
+                continue
+            cells = [
+                f"{real[p]:.2f} | {guess[key][p]:.2f} ({guess[key][p] / real[p] - 1:+.0%})" for p in SHARES
+            ]
+            own = ", ".join(f"{job[p]:.1f}" for p in SHARES if p in job)
+            print(f"| {name} | {own} | {key.partition('_')[0]} | {' | '.join(cells)} |")
+
+
 def main() -> int:
     """Measure and predict what is missing, and print the tables."""
     parser = argparse.ArgumentParser(
@@ -168,6 +190,7 @@ def main() -> int:
     for pair, mine in state.items():
         if pair != "recordings" and mine["predicted"]:
             show(pair, mine)
+            show_latencies(pair, mine)
     return 0
 
 

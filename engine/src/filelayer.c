@@ -437,8 +437,6 @@ int fl_seek(fl_file_t *f, bool hole, uint64_t *offset)
 
 static void commit_log(fl_volume_t *vol, uint64_t object)
 {
-	hrtime_t start = gethrtime();
-
 	if (vol->os->os_sync == ZFS_SYNC_DISABLED)
 		return;
 	(void)__atomic_add_fetch(&vol->commits, 1, __ATOMIC_RELAXED);
@@ -447,7 +445,6 @@ static void commit_log(fl_volume_t *vol, uint64_t object)
 #else
 	zil_commit(vol->zil, object);
 #endif
-	(void)__atomic_add_fetch(&vol->commit_ns, (uint64_t)(gethrtime() - start), __ATOMIC_RELAXED);
 }
 
 void fl_commit_file(fl_file_t *f)

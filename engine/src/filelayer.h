@@ -55,8 +55,6 @@ int fl_volume_sync_property(const fl_volume_t *vol);
 void fl_volume_itx(const fl_volume_t *vol, fl_itx_t *itx);
 /* Commits that OpenZFS was asked for (its own counter where it has one per dataset, from 2.2). */
 uint64_t fl_volume_commits(const fl_volume_t *vol);
-/* Seconds for which fl_commit_file() and fl_commit_volume() had their callers wait, of all of them. */
-double fl_volume_commit_s(const fl_volume_t *vol);
 /* Records that fl_volume_open() replayed. */
 uint64_t fl_volume_replayed(const fl_volume_t *vol);
 /* Bytes used and available, objects used and available. */

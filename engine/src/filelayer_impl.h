@@ -45,7 +45,6 @@ struct fl_volume {
 	kmutex_t lock;      /* the table of files */
 	fl_itx_t itx;
 	uint64_t commits;
-	uint64_t commit_ns;  /* waited for, by all who did */
 	uint64_t replayed;   /* log records */
 	int replay_error;    /* of the last record that was tried */
 	uint64_t replay_eof; /* while one is: where the file ends at most, 0 = where the write does */

@@ -56,6 +56,7 @@ static json_t *latency(samples_t *s)
 	put_real(o, "mean", s->n > 0 ? s->sum / s->calls : 0.0);
 	put_real(o, "p50", rank(s, 0.5));
 	put_real(o, "p90", rank(s, 0.9));
+	put_real(o, "p95", rank(s, 0.95));
 	put_real(o, "p99", rank(s, 0.99));
 	put_real(o, "p999", rank(s, 0.999));
 	put_real(o, "max", rank(s, 1.0));

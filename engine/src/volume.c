@@ -387,11 +387,6 @@ uint64_t fl_volume_commits(const fl_volume_t *vol)
 #endif
 }
 
-double fl_volume_commit_s(const fl_volume_t *vol)
-{
-	return (double)__atomic_load_n(&vol->commit_ns, __ATOMIC_RELAXED) / 1e9;
-}
-
 uint64_t fl_volume_replayed(const fl_volume_t *vol)
 {
 	return vol->replayed;

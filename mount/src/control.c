@@ -22,12 +22,13 @@
 typedef struct {
 	fl_itx_t itx;
 	uint64_t commits;
-	double commit_s;
+	calls_t calls;
 } volume_count_t;
 
 static struct {
 	const spec_t *spec;
 	fl_volume_t **vols;
+	const calls_t *calls; /* [ndatasets] */
 	int listener;
 	/* what was counted before control_reset() */
 	struct timespec since;
@@ -45,7 +46,7 @@ void control_reset(void)
 	for (size_t i = 0; i < C.spec->ndatasets; i++) {
 		fl_volume_itx(C.vols[i], &C.volume[i].itx);
 		C.volume[i].commits = fl_volume_commits(C.vols[i]);
-		C.volume[i].commit_s = fl_volume_commit_s(C.vols[i]);
+		C.volume[i].calls = C.calls[i];
 	}
 	for (size_t p = 0; p < C.spec->npools; p++)
 		C.txg[p] = pool_last_txg((int)p);
@@ -81,6 +82,7 @@ static json_t *arc_json(void)
 static void dataset_json(size_t i, json_t *o)
 {
 	const volume_count_t *before = &C.volume[i];
+	json_t *calls = json_object();
 	fl_itx_t itx;
 	space_t space;
 
@@ -90,11 +92,14 @@ static void dataset_json(size_t i, json_t *o)
 	put(o, "allocated", space.allocated);
 	put_real(o, "ratio", space.ratio);
 	put(o, "commits", fl_volume_commits(C.vols[i]) - before->commits);
-	put_real(o, "commit_s", fl_volume_commit_s(C.vols[i]) - before->commit_s);
 	put(o, "itx_indirect", itx.indirect - before->itx.indirect);
 	put(o, "itx_copied", itx.copied - before->itx.copied);
 	put(o, "itx_needcopy", itx.needcopy - before->itx.needcopy);
 	put(o, "itx_bytes", itx.bytes - before->itx.bytes);
+	(void)json_object_set_new(calls, "sync", latency_json(&C.calls[i].sync, &before->calls.sync));
+	(void)json_object_set_new(calls, "read", latency_json(&C.calls[i].read, &before->calls.read));
+	(void)json_object_set_new(calls, "write", latency_json(&C.calls[i].write, &before->calls.write));
+	(void)json_object_set_new(o, "calls", calls);
 }
 
 static json_t *stats(void)
@@ -241,12 +246,13 @@ static int bind_at(int fd, const char *path)
 	return rc;
 }
 
-int control_start(const char *path, const spec_t *spec, fl_volume_t **vols, err_t *err)
+int control_start(const char *path, const spec_t *spec, fl_volume_t **vols, const calls_t *calls, err_t *err)
 {
 	pthread_t t;
 
 	C.spec = spec;
 	C.vols = vols;
+	C.calls = calls;
 	if ((C.volume = calloc(spec->ndatasets + 1, sizeof(*C.volume))) == NULL)
 		abort();
 	control_reset();

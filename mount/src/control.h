@@ -4,10 +4,11 @@
 
 #include "err.h"
 #include "filelayer.h"
+#include "latency.h"
 #include "spec.h"
 
 /* Serves with a thread of its own from here on. */
-int control_start(const char *path, const spec_t *spec, fl_volume_t **vols, err_t *err);
+int control_start(const char *path, const spec_t *spec, fl_volume_t **vols, const calls_t *calls, err_t *err);
 void control_reset(void);
 
 #endif

@@ -42,6 +42,7 @@
 
 struct front {
 	fl_volume_t *vol;
+	calls_t *calls;
 	uint64_t recordsize;
 	bool page_cache;
 	char *directory;
@@ -63,10 +64,14 @@ static fl_file_t *file_of(fuse_req_t req, fuse_ino_t ino)
 	return ino == FUSE_ROOT_ID ? fl_root(front_of(req)->vol) : (fl_file_t *)(uintptr_t)ino;
 }
 
-static void commit(fl_file_t *f, bool needed)
+static void commit(fuse_req_t req, fl_file_t *f, bool needed)
 {
-	if (needed)
-		fl_commit_file(f);
+	uint64_t began = latency_now();
+
+	if (!needed)
+		return;
+	fl_commit_file(f);
+	latency_note(&front_of(req)->calls->sync, began);
 }
 
 static void stat_of(fl_file_t *f, struct stat *st)
@@ -215,7 +220,7 @@ static int make(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode
 	int error = fl_create(file_of(req, parent), name, &n, f, &sync);
 
 	if (error == 0)
-		commit(*f, sync);
+		commit(req, *f, sync);
 	return error;
 }
 
@@ -258,7 +263,7 @@ static void op_link(fuse_req_t req, fuse_ino_t ino, fuse_ino_t parent, const cha
 	int error = fl_link(file_of(req, parent), name, f, &sync);
 
 	if (error == 0) {
-		commit(f, sync);
+		commit(req, f, sync);
 		fl_hold(f);
 	}
 	reply_made(req, error, f);
@@ -271,7 +276,7 @@ static void take_name(fuse_req_t req, fuse_ino_t parent, const char *name, bool 
 	int error = fl_unlink(dir, name, directory, &sync);
 
 	if (error == 0)
-		commit(dir, sync);
+		commit(req, dir, sync);
 	(void)fuse_reply_err(req, error);
 }
 
@@ -297,7 +302,7 @@ static void op_rename(fuse_req_t req, fuse_ino_t parent, const char *name, fuse_
 	else if (flags == RENAME_EXCHANGE)
 		error = fl_exchange(dir, name, file_of(req, to), new_name, &sync);
 	if (error == 0)
-		commit(dir, sync);
+		commit(req, dir, sync);
 	(void)fuse_reply_err(req, error);
 }
 
@@ -395,7 +400,7 @@ static void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *st, int to_s
 		(void)fuse_reply_err(req, error);
 		return;
 	}
-	commit(f, sync || size_sync);
+	commit(req, f, sync || size_sync);
 	stat_of(f, st);
 	(void)fuse_reply_attr(req, st, valid_s(st));
 }
@@ -469,7 +474,7 @@ static void op_setxattr(fuse_req_t req, fuse_ino_t ino, const char *name, const 
 	    ? EOPNOTSUPP
 	    : fl_setxattr(f, name, value, size, (flags & XATTR_CREATE) != 0, (flags & XATTR_REPLACE) != 0, &sync);
 
-	commit(f, error == 0 && sync);
+	commit(req, f, error == 0 && sync);
 	(void)fuse_reply_err(req, error);
 }
 
@@ -479,7 +484,7 @@ static void op_removexattr(fuse_req_t req, fuse_ino_t ino, const char *name)
 	bool sync = false;
 	int error = !known_xattr(name) ? EOPNOTSUPP : fl_removexattr(f, name, &sync);
 
-	commit(f, error == 0 && sync);
+	commit(req, f, error == 0 && sync);
 	(void)fuse_reply_err(req, error);
 }
 
@@ -545,7 +550,7 @@ static void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset, s
 {
 	static __thread char *buf;
 	static __thread size_t room;
-	uint64_t got = 0;
+	uint64_t got = 0, began;
 	int error;
 
 	(void)fi;
@@ -558,7 +563,9 @@ static void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset, s
 		}
 		room = size;
 	}
+	began = latency_now();
 	error = fl_read(file_of(req, ino), (uint64_t)offset, buf, size, &got);
+	latency_note(&front_of(req)->calls->read, began);
 	if (error == 0)
 		(void)fuse_reply_buf(req, buf, got);
 	else
@@ -586,6 +593,7 @@ static void op_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t siz
 	fl_file_t *f = file_of(req, ino);
 	/* The kernel's own write-back of pages has no open file, and is followed by an fsync where it must be. */
 	int flags = !fi->writepage && (fi->flags & (O_SYNC | O_DSYNC)) ? FL_SYNC : 0;
+	uint64_t began;
 	bool sync;
 	int error;
 
@@ -593,21 +601,23 @@ static void op_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t siz
 		(void)fuse_reply_err(req, EFBIG);
 		return;
 	}
+	began = latency_now();
 	error = fl_write(f, (uint64_t)offset, buf, size, flags, &sync);
+	latency_note(&front_of(req)->calls->write, began);
 	if (error != 0) {
 		(void)fuse_reply_err(req, error);
 		return;
 	}
 	if (!fi->writepage)
 		drop_privileges(req, f);
-	commit(f, sync);
+	commit(req, f, sync);
 	(void)fuse_reply_write(req, size);
 }
 
 static void op_fsync(fuse_req_t req, fuse_ino_t ino, int datasync, struct fuse_file_info *fi)
 {
 	(void)datasync, (void)fi;
-	fl_commit_file(file_of(req, ino));
+	commit(req, file_of(req, ino), true);
 	(void)fuse_reply_err(req, 0);
 }
 
@@ -635,7 +645,7 @@ static void op_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t offset,
 		error = ENOSPC;
 	else
 		error = fl_allocate(f, (uint64_t)offset, (uint64_t)len, keep, &sync);
-	commit(f, error == 0 && sync);
+	commit(req, f, error == 0 && sync);
 	(void)fuse_reply_err(req, error);
 }
 
@@ -701,8 +711,8 @@ static void *serve(void *arg)
 }
 
 /* Two that mount at the same time must not take each other's name; a failed mount says why on stderr. */
-int front_mount(fl_volume_t *vol, const char *dataset, const char *directory, uint64_t recordsize, bool page_cache,
-    front_t **out, err_t *err)
+int front_mount(fl_volume_t *vol, calls_t *calls, const char *dataset, const char *directory, uint64_t recordsize,
+    bool page_cache, front_t **out, err_t *err)
 {
 	static const struct fuse_custom_io io = {.read = read_request, .writev = write_answer};
 	front_t *front = calloc(1, sizeof(*front));
@@ -713,6 +723,7 @@ int front_mount(fl_volume_t *vol, const char *dataset, const char *directory, ui
 	if (front == NULL || (front->directory = strdup(directory)) == NULL)
 		abort();
 	front->vol = vol;
+	front->calls = calls;
 	front->recordsize = recordsize;
 	front->page_cache = page_cache;
 	(void)snprintf(options, sizeof(options), "fsname=ztune:%s,subtype=ztune,default_permissions%s", dataset,

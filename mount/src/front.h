@@ -7,15 +7,17 @@
 
 #include "err.h"
 #include "filelayer.h"
+#include "latency.h"
 
 typedef struct front front_t;
 
 /*
  * Mounts a volume and serves it with threads of its own from here on.  page_cache: the kernel's page cache holds what
- * was read and written, as with other FUSE file systems; else it all passes through, as with ZFS itself.
+ * was read and written, as with other FUSE file systems; else it all passes through, as with ZFS itself.  calls: where
+ * it is noted how long they take.
  */
-int front_mount(fl_volume_t *vol, const char *dataset, const char *directory, uint64_t recordsize, bool page_cache,
-    front_t **front, err_t *err);
+int front_mount(fl_volume_t *vol, calls_t *calls, const char *dataset, const char *directory, uint64_t recordsize,
+    bool page_cache, front_t **front, err_t *err);
 
 /* Was it unmounted from outside? */
 bool front_ended(const front_t *front);

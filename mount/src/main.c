@@ -54,6 +54,7 @@ static struct {
 	spec_t spec;
 	pace_t pace;
 	fl_volume_t **vols; /* [ndatasets] */
+	calls_t *calls;
 	front_t **fronts;
 	const char **directory;
 	bool imported;
@@ -327,8 +328,8 @@ static void take_down(bool ready)
 static void mount_all(err_t *e)
 {
 	for (size_t i = 0; i < M.spec.ndatasets; i++)
-		if (front_mount(M.vols[i], M.spec.datasets[i].name, M.directory[i], M.spec.datasets[i].recordsize,
-			M.o.page_cache, &M.fronts[i], e) != 0) {
+		if (front_mount(M.vols[i], &M.calls[i], M.spec.datasets[i].name, M.directory[i],
+			M.spec.datasets[i].recordsize, M.o.page_cache, &M.fronts[i], e) != 0) {
 			warn("%s", e->text);
 			take_down(false);
 		}
@@ -407,6 +408,7 @@ int main(int argc, char **argv)
 	M.imported = made || M.o.loaded;
 	M.vols = calloc(M.spec.ndatasets + 1, sizeof(*M.vols));
 	M.fronts = calloc(M.spec.ndatasets + 1, sizeof(*M.fronts));
+	M.calls = calloc(M.spec.ndatasets + 1, sizeof(*M.calls));
 	if ((made ? import_pools(&e)
 		    : M.o.loaded ? take_over_pools(&e)
 				 : make_pools(&e)) != 0 ||
@@ -422,7 +424,7 @@ int main(int argc, char **argv)
 	for (size_t i = 0; i < M.spec.ndatasets; i++)
 		access_times(i);
 	in_store(control, sizeof(control), "control");
-	if (control_start(control, &M.spec, M.vols, &e) != 0)
+	if (control_start(control, &M.spec, M.vols, M.calls, &e) != 0)
 		end(EXIT_FAILED, &e);
 	mount_all(&e);
 	print_ready();

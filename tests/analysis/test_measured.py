@@ -46,10 +46,13 @@ def test_measures_are_per_operation_of_the_job() -> None:
     # This job does not say what was asked of it; only a mount has a program whose processor time is known
     # apart, and which times commits; and this database does not count waits for its log.
     missing = [key for key, value in found.items() if value is None]
-    assert missing == ["offered", "mount_cpu", "commit", "log_waits"]
+    calls = [f"commit_{p}" for p in ("p50", "p95", "p99")] + ["read_ms", "read_p50", "read_p95", "read_p99"]
+    assert missing == ["offered", "mount_cpu", "commit", *calls, "log_waits"]
     mount = result()
     mount["measure"]["zil"] |= {"commits": 8, "commit_s": 0.02}
     assert MEASURED["commit"].read(mount) == pytest.approx(2.5)
+    mount["measure"] |= {"sync_latency_ms": {"p95": 7.5}, "read_latency_ms": {"count": 0}}
+    assert MEASURED["commit_p95"].read(mount) == 7.5 and MEASURED["read_p95"].read(mount) is None
     slow = {**result(), "environment": {"dilation": 10}}
     assert MEASURED["busy"].read(slow) == pytest.approx(0.0003)
 

@@ -140,8 +140,28 @@ def test_counters_begin_anew(place: Path) -> None:
     after = mount.stats()
     assert after["disks"][0]["write_bytes"] < before["disks"][0]["write_bytes"]
     assert after["datasets"][0]["commits"] == 0
+    assert before["datasets"][0]["calls"]["write"]["ns"] and not after["datasets"][0]["calls"]["write"]["ns"]
     mount.stop()
     assert mount.code == 0 and mount.said == ""
+
+
+def test_what_calls_take_is_counted_one_by_one(place: Path) -> None:
+    mount = begin(place.parent)
+    mount.reset()
+    with open(place / "data" / "table", "w+b", buffering=0) as file:
+        for _ in range(40):
+            os.pwrite(file.fileno(), os.urandom(8192), 0)
+            os.fdatasync(file.fileno())
+        for _ in range(70):
+            os.pread(file.fileno(), 8192, 0)
+    calls = mount.stats()["datasets"][0]["calls"]
+    for kind, count in {"write": 40, "sync": 40, "read": 70}.items():
+        times = {int(ns): n for ns, n in calls[kind]["ns"].items()}
+        assert sum(times.values()) == count, kind
+        # Each time is known within 1/32, so their sum is.
+        together = sum(ns * n for ns, n in times.items()) / 1e9
+        assert together == pytest.approx(calls[kind]["seconds"], rel=1 / 32)
+    mount.stop()
 
 
 def test_the_program_refuses_another_layout_itself(place: Path) -> None:

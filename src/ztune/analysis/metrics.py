@@ -120,6 +120,16 @@ def _asked(key: str, label: str) -> Metric:
     return Metric(key, label, unit, _plain("measure", *path))
 
 
+def _of_call(key: str, call: str, label: str, figure: str) -> Metric:
+    """Return a metric of what a mount's calls took inside OpenZFS."""
+    return Metric(key, label, "ms", _plain("measure", f"{call}_latency_ms", figure), clock=True)
+
+
+def _of_calls(key: str, call: str, label: str) -> list[Metric]:
+    shares = {"p50": "median", "p95": "p95", "p99": "p99"}
+    return [_of_call(f"{key}_{p}", call, f"{label}, {word}", p) for p, word in shares.items()]
+
+
 def _replayed(key: str, label: str, unit: str, *path: str, less: bool = True) -> Metric:
     return Metric(key, label, unit, _plain("measure", *path), less)
 
@@ -205,6 +215,9 @@ MEASURED = _by_key((
     Metric("commit", "OpenZFS's commit latency", "ms",
            _ms(_share(_plain("measure", "zil", "commit_s"), _plain("measure", "zil", "commits"))),
            clock=True),
+    *_of_calls("commit", "sync", "OpenZFS's commit latency"),
+    _of_call("read_ms", "read", "OpenZFS's read latency", "mean"),
+    *_of_calls("read", "read", "OpenZFS's read latency"),
     Metric("log_writes", "log writes per op", "ratio", per_operation("job", "log", "writes")),
     Metric("log_syncs", "log syncs per op", "ratio", per_operation("job", "log", "syncs")),
     Metric("log_waits", "waits for the log buffer per op", "ratio", per_operation("job", "log", "waits")),

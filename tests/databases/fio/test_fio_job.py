@@ -158,7 +158,7 @@ def test_percentiles_of_several_jobs() -> None:
     one = {"N": 98, "mean": 1e6, "max": 1_010_000, "bins": {"1000000": 98}}
     two = {"N": 2, "mean": 9e6, "max": 9_100_000, "bins": {"9000000": 1, "9100000": 1}}
     merged = merged_latency([one, two, {"N": 0}])
-    assert merged == {"mean": 1.16, "p50": 1.0, "p90": 1.0, "p99": 9.0, "p999": 9.1, "max": 9.1}
+    assert merged == {"mean": 1.16, "p50": 1.0, "p90": 1.0, "p95": 1.0, "p99": 9.0, "p999": 9.1, "max": 9.1}
     assert merged_latency([{"N": 0, "mean": 0.0, "max": 0}]) == {}
 
 

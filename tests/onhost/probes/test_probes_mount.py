@@ -42,7 +42,11 @@ STATS: dict[str, Any] = {
             },
             **{
                 "commits": 5,
-                "commit_s": 0.02,
+                "calls": {
+                    "sync": {"seconds": 0.02, "ns": {"3000000": 4, "8000000": 1}},
+                    "read": {"seconds": 0.0, "ns": {}},
+                    "write": {"seconds": 0.001, "ns": {"1000000": 1}},
+                },
                 "itx_indirect": 1,
                 "itx_copied": 2,
                 "itx_needcopy": 3,
@@ -139,6 +143,10 @@ def test_the_measure_is_the_difference_of_two_answers(tmp_path: Path) -> None:
         },
         **{"bytes": 163840, "slog_writes": 8, "slog_bytes": 32768, "source": "mount"},
     }
+    assert found["sync_latency_ms"] == {
+        **{"count": 10, "mean": 4.0, "p50": 3.0, "p90": 8.0, "p95": 8.0, "p99": 8.0, "p999": 8.0, "max": 8.0}
+    }
+    assert found["read_latency_ms"] == {"count": 0} and found["write_latency_ms"]["p50"] == 1.0
     assert found["txgs"] == 16 and found["logical"]["source"] == "processes"
     assert found["space"]["allocated"] == 900 and found["space"]["logical"] == 1000
     assert found["space"]["files"] == 400
@@ -151,6 +159,24 @@ def test_the_measure_is_the_difference_of_two_answers(tmp_path: Path) -> None:
     }
     assert found["cpu"]["mount_user_s"] >= 0 and found["cpu"]["user_s"] >= 0
     assert scene.said == []
+
+
+def test_latencies_are_of_the_window_and_of_all_datasets(tmp_path: Path) -> None:
+    first = deepcopy(STATS)
+    first["datasets"].append(deepcopy(first["datasets"][0]) | {"name": "tank/wal"})
+    second = deepcopy(first)
+    for dataset, more in zip(second["datasets"], ({"500000": 7}, {"8000000": 2}), strict=True):
+        dataset["calls"]["read"] = {"seconds": 0.0195, "ns": more}
+        # What lasted long before the window is not in it.
+        dataset["calls"]["sync"]["ns"] = {"3000000": 5, "8000000": 1}
+        dataset["calls"]["sync"]["seconds"] += 0.003
+    found = measure.begin(Scene(tmp_path, [first, second]).context).end()
+    assert found["sync_latency_ms"] == {
+        **{"count": 2, "mean": 3.0, "p50": 3.0, "p90": 3.0, "p95": 3.0, "p99": 3.0, "p999": 3.0, "max": 3.0}
+    }
+    read = found["read_latency_ms"]
+    assert (read["count"], read["p50"], read["p95"], read["max"]) == (9, 0.5, 8.0, 8.0)
+    assert read["mean"] == pytest.approx(39 / 9, abs=1e-6)
 
 
 def test_instant_disks_keep_no_time(tmp_path: Path) -> None:

@@ -71,7 +71,7 @@ class WorkloadResult:
     unit: str
     """The name of one operation, such as ``transaction``."""
     latency_ms: dict[str, float]
-    """mean, p50, p90, p99, p999, max, in milliseconds; empty where the job has no such thing."""
+    """mean, p50, p90, p95, p99, p999, max, in milliseconds; empty where the job has no such thing."""
     checks: tuple[Check, ...] = ()
     details: dict[str, Any] = field(default_factory=dict)
     offered_per_second: float | None = None

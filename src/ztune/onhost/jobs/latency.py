@@ -1,11 +1,11 @@
-"""How long operations took, as results say it: mean, p50, p90, p99, p999 and max, in milliseconds."""
+"""How long operations took, as results say it: mean, p50, p90, p95, p99, p999 and max, in milliseconds."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
 
-_SHARES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p999": 0.999}
+_SHARES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "p999": 0.999}
 
 
 def summary(ordered: Sequence[float], unit: float = 1.0) -> dict[str, float]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ztune.onhost.jobs import latency
 from ztune.onhost.probes import disks, procfs, space
 from ztune.onhost.probes.context import Context, MountContext
 from ztune.onhost.probes.probe import CounterProbe
@@ -145,7 +146,7 @@ def _zil(stats: Mapping[str, Any]) -> dict[str, Any]:
     kinds = {key: add(key) for key in ("itx_indirect", "itx_copied", "itx_needcopy")}
     return {
         "commits": add("commits"),
-        "commit_s": sum(float(dataset["commit_s"]) for dataset in stats["datasets"]),
+        "commit_s": sum(float(dataset["calls"]["sync"]["seconds"]) for dataset in stats["datasets"]),
         "itx": sum(kinds.values()),
         **kinds,
         "writes": stats["causes"]["zil"]["writes"],
@@ -154,6 +155,26 @@ def _zil(stats: Mapping[str, Any]) -> dict[str, Any]:
         "slog_bytes": stats["slog_bytes"],
         "source": "mount",
     }
+
+
+CALLS = ("sync", "read", "write")
+"""The calls that the program keeps the times of."""
+
+
+def _latency(stats: Mapping[str, Any], kind: str) -> dict[str, float]:
+    """Return what calls took inside OpenZFS, in ms, under the names that a replay's result has for them."""
+    found = [dataset["calls"][kind] for dataset in stats["datasets"]]
+    bins: dict[float, int] = {}
+    for one in found:
+        for ns, count in one["ns"].items():
+            if count:
+                bins[int(ns)] = bins.get(int(ns), 0) + count
+    calls = sum(bins.values())
+    if not calls:
+        return {"count": 0}
+    mean = 1e9 * sum(one["seconds"] for one in found) / calls
+    shares = latency.of_bins(bins, mean, max(bins))
+    return {"count": calls, **{name: round(ns / 1e6, 6) for name, ns in shares.items()}}
 
 
 def _space(context: Context, stats: Mapping[str, Any]) -> dict[str, Any]:
@@ -217,6 +238,7 @@ class MountWindow:
             "arc": _arc(stats),
             "l2arc": _l2arc(stats),
             "zil": _zil(stats),
+            **{f"{kind}_latency_ms": _latency(stats, kind) for kind in CALLS},
             "txgs": stats["txgs"],
             "logical": after.job.calls_since(before.job),
             "cpu": {

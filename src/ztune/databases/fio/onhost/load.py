@@ -670,7 +670,7 @@ def _escaped(path: Path) -> str:
 
 
 def merged_latency(parts: Iterable[Mapping[str, Any]]) -> dict[str, float]:
-    """Return mean, p50, p90, p99, p999 and max in ms from fio's figures in ns, by its histograms (``json+``).
+    """Return mean, p50, p90, p95, p99, p999 and max in ms from fio's histograms (``json+``) in ns.
 
     Percentiles of several jobs can't be had from the percentiles of each; histograms add up. A bin's value is
     within 1 % of what it holds.
