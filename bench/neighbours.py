@@ -346,25 +346,20 @@ def show(pair: str, mine: Mapping[str, Any]) -> None:
 
 
 def brief(state: Mapping[str, Any]) -> None:
-    """Print the ratios of all pairs: a row for each job on each layout."""
-    output.echo("| jobs, disk | layout | job | commit | read | disk I/Os | moved | disk busy |")
-    output.echo("| --- | --- | --- | --- | --- | --- | --- | --- |")
+    """Print the ratios of all pairs, the replay's for the mount's: a row for each job on each layout."""
+    heads = ("jobs, disk", "layout", "job", *(FIGURES[figure][0].partition(",")[0] for figure in FIGURES))
+    output.echo(f"| {' | '.join(heads)} |")
+    output.echo(f"|{' --- |' * len(heads)}")
     for pair, mine in state.items():
-        if pair not in PAIRS:
-            continue
-        found = {(row.layout, row.job, row.figure): row for row in rows(mine) if row.mount is not None}
-        for layout in dict.fromkeys(key[0] for key in found):
+        found = {(row.layout, row.job, row.figure): row for row in rows(mine)}
+        for layout in LAYOUTS:
             for job, name in ((FIRST, "1"), (NEIGHBOUR, "2"), (BOTH, "both")):
-                cells = []
-                for figure in FIGURES:
-                    row = found.get((layout, job, figure))
-                    known = row is not None and row.mount is not None
-                    cells.append(
-                        f"{row.replay.ratio:.2f} for {row.mount.ratio:.2f}"
-                        if known and row is not None and row.mount is not None
-                        else ""
-                    )
+                cells = [_ratios(found.get((layout, job, figure))) for figure in FIGURES]
                 output.echo(f"| {pair} | {layout} | {name} | {' | '.join(cells)} |")
+
+
+def _ratios(row: Row | None) -> str:
+    return "" if row is None or row.mount is None else f"{row.replay.ratio:.2f} for {row.mount.ratio:.2f}"
 
 
 def main() -> int:

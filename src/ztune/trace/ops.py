@@ -104,8 +104,11 @@ class OpsInfo:
 
 @dataclass(frozen=True)
 class Inputs:
-    """What the engine reads beside the spec. ``content``: its name in the spec → the file. ``beside``: how many
-    operations a neighbour's job did, where its files are among these; None without one."""
+    """What the engine reads beside the spec.
+
+    ``content``: its name in the spec → the file. ``beside``: how many operations a neighbour's job did, where
+    its files are among these; None without one.
+    """
 
     ops: Path
     files: tuple[OpsFile, ...]
