@@ -1,6 +1,7 @@
 """What age costs, by replay: the tables of docs/age.md.
 
     python bench/age.py TRACE [--profile hdd-7200] [--fills 50,80,90] [--rewrites 5] [--out age.json]
+                        [--logbias latency]
 
 Replays TRACE with recordsizes of 8K and 128K and both settings of logbias on a new pool and on pools that are
 kept so many percent full while the database is rewritten. What is in ``--out`` already is not replayed again.
@@ -37,9 +38,9 @@ from ztune.study.layout import with_settings
 from ztune.trace.reader import Trace
 
 
-def _layouts(fills: str, rewrites: int) -> list[tuple[str, str, str]]:
+def _layouts(fills: str, rewrites: int, biases: str) -> list[tuple[str, str, str]]:
     ages = ["new", *(f"fill {fill}% rewrites {rewrites}" for fill in fills.split(","))]
-    return [(rs, bias, age) for rs in ("8K", "128K") for bias in ("latency", "throughput") for age in ages]
+    return [(rs, bias, age) for rs in ("8K", "128K") for bias in biases.split(",") for age in ages]
 
 
 def _row(result: dict[str, Any]) -> dict[str, Any]:
@@ -154,6 +155,7 @@ def main() -> None:
     parser.add_argument("--profile", default="hdd-7200")
     parser.add_argument("--fills", default="")
     parser.add_argument("--rewrites", type=int)
+    parser.add_argument("--logbias", default="latency,throughput")
     parser.add_argument("--out", type=Path, default=Path("age.json"))
     given = parser.parse_args()
     if given.on:
@@ -167,7 +169,7 @@ def main() -> None:
     replay = Replay(trace, engine.check(), timeout_s=3600)
     done = json.loads(given.out.read_text()) if given.out.exists() else {}
     keys = [d.key for d in study.layout.datasets]
-    for record, bias, age in _layouts(given.fills, given.rewrites):
+    for record, bias, age in _layouts(given.fills, given.rewrites, given.logbias):
         name = f"{record} {bias} {age}"
         if name in done:
             continue
@@ -181,7 +183,7 @@ def main() -> None:
         output.echo(f"{name}: {done[name]}", err=True)
     output.echo("| recordsize | logbias | pool | fragmentation | reads | writes | modelled | of a new pool |")
     output.echo("| --- | --- | --- | --- | --- | --- | --- | --- |")
-    for record, bias, age in _layouts(given.fills, given.rewrites):
+    for record, bias, age in _layouts(given.fills, given.rewrites, given.logbias):
         row, new = done[f"{record} {bias} {age}"], done[f"{record} {bias} new"]
         times = row["modelled_s"] / new["modelled_s"]
         fragmented = "–" if row["fragmentation"] is None else f"{row['fragmentation']} %"

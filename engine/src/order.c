@@ -118,62 +118,99 @@ static void find_syncers(order_t *o, uint64_t first)
 	}
 }
 
+/* The first of the threads that sync a file with this one, or with one that does. */
+static uint16_t first_of(uint16_t *with, uint16_t thread)
+{
+	while (with[thread] != thread)
+		thread = with[thread] = with[with[thread]];
+	return thread;
+}
+
+/* Whose syncs cover whose commits: of two jobs each has a log of its own, and nobody waits for the other's. */
+static void find_groups(order_t *o)
+{
+	uint16_t *with = zeros(o->ops->nthreads, sizeof(*with));
+
+	o->group = zeros(o->ops->nthreads, sizeof(*o->group));
+	for (uint32_t i = 0; i < o->ops->nthreads; i++)
+		with[i] = (uint16_t)i;
+	for (size_t i = 1; i < o->nsyncers; i++)
+		if (o->syncer[i] >> 16 == o->syncer[i - 1] >> 16)
+			with[first_of(with, o->syncer[i] & UINT16_MAX)] = first_of(with, o->syncer[i - 1] & UINT16_MAX);
+	for (uint32_t i = 0; i < o->ops->nthreads; i++)
+		if (first_of(with, (uint16_t)i) == i)
+			o->group[i] = (uint16_t)o->ngroups++;
+	for (uint32_t i = 0; i < o->ops->nthreads; i++)
+		o->group[i] = o->group[first_of(with, (uint16_t)i)];
+	free(with);
+}
+
 /* Times in which at least one sync of a shared file was on, and how long all of them took up to each one's end. */
 typedef struct {
-	int64_t begin, end, sum;
-} span_t;
+	struct {
+		int64_t begin, end, sum;
+	} *at;
+	size_t n, room;
+} spans_t;
 
-static span_t *find_spans(const order_t *o, uint64_t first, size_t *n)
+/* By group. */
+static spans_t *find_spans(const order_t *o, uint64_t first)
 {
-	span_t *span = NULL;
-	size_t room = 0;
+	spans_t *spans = zeros(o->ngroups, sizeof(*spans));
 
-	*n = 0;
 	for (uint64_t i = first; i < o->ops->nops; i++) {
 		const op_t *op = &o->ops->op[i];
-		int64_t end = op->t + op->dur;
+		int64_t end = op->t + op->dur, sum;
+		spans_t *s = &spans[o->group[op->thread]];
 
 		if (!order_syncs(op) || op->file < 0 || (size_t)op->file >= o->nfiles || !o->file[op->file].shared)
 			continue;
-		if (*n > 0 && op->t <= span[*n - 1].end) {
-			span[*n - 1].sum += end > span[*n - 1].end ? end - span[*n - 1].end : 0;
-			span[*n - 1].end = end > span[*n - 1].end ? end : span[*n - 1].end;
+		if (s->n > 0 && op->t <= s->at[s->n - 1].end) {
+			s->at[s->n - 1].sum += end > s->at[s->n - 1].end ? end - s->at[s->n - 1].end : 0;
+			s->at[s->n - 1].end = end > s->at[s->n - 1].end ? end : s->at[s->n - 1].end;
 			continue;
 		}
-		if (*n == room && (span = realloc(span, (room = room * 2 + 256) * sizeof(*span))) == NULL)
+		if (s->n == s->room && (s->at = realloc(s->at, (s->room = s->room * 2 + 256) * sizeof(*s->at))) == NULL)
 			abort();
-		span[*n] = (span_t){op->t, end, (*n > 0 ? span[*n - 1].sum : 0) + op->dur};
-		(*n)++;
+		sum = (s->n > 0 ? s->at[s->n - 1].sum : 0) + op->dur;
+		s->at[s->n].begin = op->t, s->at[s->n].end = end, s->at[s->n].sum = sum;
+		s->n++;
 	}
-	return span;
+	return spans;
 }
 
 /* For how long, up to t, such a sync was on. */
-static int64_t on_until(const span_t *span, size_t n, int64_t t)
+static int64_t on_until(const spans_t *s, int64_t t)
 {
-	size_t low = 0, high = n;
+	size_t low = 0, high = s->n;
 
 	while (low < high) {
 		size_t middle = low + (high - low) / 2;
 
-		if (span[middle].begin <= t)
+		if (s->at[middle].begin <= t)
 			low = middle + 1;
 		else
 			high = middle;
 	}
 	if (low == 0)
 		return 0;
-	return span[low - 1].sum - (span[low - 1].end > t ? span[low - 1].end - t : 0);
+	return s->at[low - 1].sum - (s->at[low - 1].end > t ? s->at[low - 1].end - t : 0);
 }
 
 /* For each call the last sync of a shared file, by another thread, that ended since its thread's last call did. */
 static void find_waits(order_t *o, uint64_t first)
 {
-	int64_t *idle = zeros(o->ops->nthreads, sizeof(*idle)), ended = -1; /* since when; when the last sync did */
-	uint32_t *open = NULL, last = ORDER_NONE;                           /* syncs that have not ended */
-	size_t n = 0, room = 0, nspans = 0;
-	span_t *span = o->waited != NULL ? find_spans(o, first, &nspans) : NULL;
+	int64_t *idle = zeros(o->ops->nthreads, sizeof(*idle)); /* since when */
+	uint32_t *open = NULL;                                  /* syncs that have not ended */
+	struct {
+		int64_t ended;
+		uint32_t call;
+	} *last = zeros(o->ngroups, sizeof(*last)), *mine; /* sync to end, by group */
+	size_t n = 0, room = 0;
+	spans_t *spans = o->waited != NULL ? find_spans(o, first) : NULL;
 
+	for (size_t g = 0; g < o->ngroups; g++)
+		last[g].ended = -1, last[g].call = ORDER_NONE;
 	for (uint64_t i = first; i < o->ops->nops; i++) {
 		const op_t *op = &o->ops->op[i], *before;
 
@@ -183,26 +220,30 @@ static void find_waits(order_t *o, uint64_t first)
 				k++;
 				continue;
 			}
-			if (before->t + before->dur >= ended) {
-				ended = before->t + before->dur;
-				last = open[k];
+			mine = &last[o->group[before->thread]];
+			if (before->t + before->dur >= mine->ended) {
+				mine->ended = before->t + before->dur;
+				mine->call = open[k];
 			}
 			open[k] = open[--n];
 		}
+		mine = &last[o->group[op->thread]];
 		o->after[i] = ORDER_NONE;
 		if (o->before != NULL)
 			o->before[i] = -1;
-		if (last != ORDER_NONE && ended > idle[op->thread] && o->ops->op[last].thread != op->thread &&
-		    is_syncer(o, (uint64_t)o->ops->op[last].file << 16 | op->thread))
-			o->after[i] = last;
+		if (mine->call != ORDER_NONE && mine->ended > idle[op->thread] &&
+		    o->ops->op[mine->call].thread != op->thread &&
+		    is_syncer(o, (uint64_t)o->ops->op[mine->call].file << 16 | op->thread))
+			o->after[i] = mine->call;
 		if (o->waited != NULL && o->after[i] != ORDER_NONE) {
-			int64_t since = idle[op->thread], begun = o->ops->op[last].t;
-			int64_t on = on_until(span, nspans, since);
+			const spans_t *s = &spans[o->group[op->thread]];
+			int64_t since = idle[op->thread], begun = o->ops->op[mine->call].t;
+			int64_t on = on_until(s, since);
 
-			o->waited[i] = on_until(span, nspans, ended) - on;
+			o->waited[i] = on_until(s, mine->ended) - on;
 			/* Nothing that was done after it had begun is covered by it. */
 			if (since > 0 && begun >= since)
-				o->before[i] = begun - since - (on_until(span, nspans, begun) - on);
+				o->before[i] = begun - since - (on_until(s, begun) - on);
 		}
 		if (o->waited != NULL && order_shares_log(o, op->thread) && idle[op->thread] > 0 &&
 		    op->t > idle[op->thread])
@@ -215,7 +256,10 @@ static void find_waits(order_t *o, uint64_t first)
 			abort();
 		open[n++] = (uint32_t)i;
 	}
-	free(span);
+	for (size_t g = 0; spans != NULL && g < o->ngroups; g++)
+		free(spans[g].at);
+	free(spans);
+	free(last);
 	free(open);
 	free(idle);
 }
@@ -253,6 +297,7 @@ void order_make(order_t *o, const ops_t *ops, uint64_t first, size_t nfiles, int
 	for (size_t i = 0; i < o->nsyncers; i++)
 		if (o->file[o->syncer[i] >> 16].shared)
 			o->shares[o->syncer[i] & UINT16_MAX] = true;
+	find_groups(o);
 	find_waits(o, first);
 	o->of_file = zeros(total, sizeof(uint32_t));
 	total = 0;
@@ -287,6 +332,7 @@ void order_free(order_t *o)
 	free(o->before);
 	free(o->done);
 	free(o->shares);
+	free(o->group);
 	free(o->syncer);
 }
 

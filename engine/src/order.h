@@ -50,7 +50,9 @@ typedef struct {
 	int64_t *before;          /* by call: what its thread did before the sync began that it waited for, ns, or -1 */
 	uint8_t *done;            /* a bit for each call */
 	bool *shares;             /* by thread: it syncs a file that others sync, too */
-	uint64_t *syncer;         /* sorted: file and thread */
+	uint16_t *group;          /* by thread: those that sync a file together have one number, two jobs have two */
+	size_t ngroups;
+	uint64_t *syncer; /* sorted: file and thread */
 	size_t nsyncers;
 	const ops_t *ops;
 	bool strict;

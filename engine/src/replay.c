@@ -1681,7 +1681,7 @@ static void find_logs(uint64_t first)
 		R.logs[k].file = -1;
 		if (waits[k] > 0)
 			R.logs[k].share =
-			    MIN(1.0, MAX(0.0, (double)R.spec->operations - (double)syncs[k]) / (double)waits[k]);
+			    MIN(1.0, MAX(0.0, (double)R.spec->log_operations[k] - (double)syncs[k]) / (double)waits[k]);
 	}
 	for (size_t i = 0; i < R.nfiles && !told && R.logs[0].share <= 0; i++)
 		R.files[i].log = -1;

@@ -550,9 +550,20 @@ static spec_file_t *file_of(const spec_t *s, const json_t *id)
 
 static int parse_logs(const json_t *root, spec_t *s, err_t *err)
 {
-	const json_t *logs = json_object_get(root, "logs"), *one, *id;
+	const json_t *logs = json_object_get(root, "logs"), *jobs = json_object_get(root, "log_operations"), *one, *id;
 	size_t i, k;
 
+	for (i = 0; i < SPEC_LOGS; i++)
+		s->log_operations[i] = s->operations;
+	if (jobs != NULL && json_array_size(jobs) != json_array_size(logs))
+		return err_set(err, "spec: spec.log_operations must be a list of a number for each log.");
+	json_array_foreach(jobs, i, one) {
+		if (i >= SPEC_LOGS)
+			break;
+		if (!json_is_integer(one) || json_integer_value(one) < 0)
+			return err_set(err, "spec: log_operations[%zu] must be a whole number.", i);
+		s->log_operations[i] = json_integer_value(one);
+	}
 	if (logs == NULL)
 		return 0;
 	if (!json_is_array(logs) || json_array_size(logs) > SPEC_LOGS)
@@ -680,7 +691,8 @@ static int parse_root(const json_t *root, spec_t *s, err_t *err)
 {
 	static const char *const keys[] = {"version", "seed", "arc_max", "host_memory", "pools", "datasets", "profiles",
 		"files", "content", "tunables", "closed", "verify", "backing", "backing_dir", "memory_limit",
-		"file_limit", "age", "processor", "sample", "load", "operations", "first", "logs", NULL};
+		"file_limit", "age", "processor", "sample", "load", "operations", "first", "logs", "log_operations",
+		NULL};
 	static const char *const backings[] = {"memory", "file"};
 	static const char *const loads[] = {"all", "touched"};
 	int64_t n;

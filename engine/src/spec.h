@@ -99,12 +99,13 @@ typedef struct {
 
 typedef struct spec {
 	uint64_t seed;
-	uint64_t arc_max;     /* bytes */
-	uint64_t host_memory; /* bytes; 0 = derived from arc_max */
-	int64_t operations;   /* of the recorded job, each with a commit; 0: not known */
-	int64_t first;        /* of these: the throughput is that of so many; 0: of most */
-	size_t nlogs;         /* whose commits go together; spec_file_t.log says which files are theirs */
-	bool closed;          /* threads go on as soon as they would have, not when they were recorded */
+	uint64_t arc_max;                  /* bytes */
+	uint64_t host_memory;              /* bytes; 0 = derived from arc_max */
+	int64_t operations;                /* of the recorded job, each with a commit; 0: not known */
+	int64_t first;                     /* of these: the throughput is that of so many; 0: of most */
+	size_t nlogs;                      /* whose commits go together; spec_file_t.log says which files are theirs */
+	int64_t log_operations[SPEC_LOGS]; /* of the job whose log it is; of one job all have its operations */
+	bool closed;                       /* threads go on as soon as they would have, not when they were recorded */
 	bool verify;
 	int rate;     /* of sampled files one byte in so many is there; 1: nothing was sampled */
 	bool touched; /* of files that records alone are loaded that the trace touches */

@@ -508,6 +508,34 @@ def test_closed_who_waits_for_a_slow_sync_is_covered_by_the_next(tmp_path: Path,
     assert found[True]["zil"]["commits"] == found[False]["zil"]["commits"] - joined + late
 
 
+def test_each_log_s_commits_are_told_by_what_its_own_job_did(tmp_path: Path, noise: Path) -> None:
+    """Two jobs, each with a log of its own. In each one thread syncs for both when recorded, and the other,
+    who has waited for that, comes too late here: after a read of a slow disk.
+    """
+    rounds, late = 20, {}
+    r = random.Random(1)
+    ops = Ops(step=0, dur=0)
+    for i in range(rounds):
+        for log in (0, 1):
+            ops.t += 1_000_000
+            ops.add(READ, file=2, offset=r.randrange(1 << 13) * 8192, size=8192, thread=2 * log + 1)
+            ops.t += 1_000_000
+            ops.add(WRITE, file=log, offset=i * 8192, size=8192, thread=2 * log)
+            ops.add(FSYNC, file=log, dur=1_000_000, step=1_000_000, thread=2 * log)
+    for log in (0, 1):
+        ops.add(READ, file=2, offset=0, size=8192, thread=2 * log + 1)
+        ops.add(FSYNC, file=log, thread=2 * log + 1)
+    every = 2 * rounds + 1
+    base = spec(noise, size=[MIB, MIB, 64 * MIB], properties={"recordsize": "8K"}, profile="hdd")
+    for counts in ((0, 0), (every, 0), (0, every), (every, every)):
+        s = {**base, "logs": [[0], [1]], "operations": every, "log_operations": list(counts)}
+        late[counts] = replay(tmp_path, s, ops)["measure"]["model"]["late_commits"]
+    print(late)
+    assert late[0, 0] == 0
+    assert min(late[every, 0], late[0, every]) > rounds // 2
+    assert late[every, every] > max(late[every, 0], late[0, every])
+
+
 def test_open_who_is_late_does_not_hold_a_log_for_the_others(tmp_path: Path, noise: Path) -> None:
     """One of two threads that share a log reads a slow disk before each of its commits, far more than there
     is time for. The other's commits are on time; by the order of the trace they would wait for the late.

@@ -34,7 +34,7 @@ def told(files: dict[str, str], *, closed: bool, operations: int = 7, beside: in
         OpsFile(id=i, size=0, role=role, path=path, trace_id=i, neighbour=len(files) - i <= beside)
         for i, (path, role) in enumerate(files.items())
     )
-    replay.inputs = cast(Any, SimpleNamespace(files=found))
+    replay.inputs = cast(Any, SimpleNamespace(files=found, beside=40 if beside else None))
     replay._closed = closed
     replay._host = HostProcessors.of(1, {}, 1)
     return replay.threads()
@@ -44,6 +44,7 @@ def test_each_log_of_a_database_that_commits_in_groups_is_told() -> None:
     said = told(PATHS, closed=False)
     assert said["logs"] == [[0, 1], [3], [4, 5]]
     assert said["operations"] == 7
+    assert "log_operations" not in said
 
 
 @pytest.mark.parametrize("path", ["/srv/app.db-wal", "/srv/my/ibdata1"])
@@ -54,4 +55,6 @@ def test_other_files_are_in_no_log(path: str) -> None:
 
 def test_the_logs_of_two_jobs_are_not_one() -> None:
     two = {f"/srv/{job}/00000001000000000000000A": "wal" for job in ("a", "b")}
-    assert told(two, closed=False, beside=1)["logs"] == [[0], [1]]
+    said = told(two, closed=False, beside=1)
+    assert said["logs"] == [[0], [1]]
+    assert (said["operations"], said["log_operations"]) == (7, [7, 40])

@@ -16,7 +16,7 @@ from ztune import paths
 from ztune.errors import InputError
 from ztune.onhost.host import shared_files
 from ztune.trace.ops import CONTENT, EXPORT_VERSION, Inputs, join_ops
-from ztune.trace.reader import Trace
+from ztune.trace.reader import Trace, operations_of
 
 
 @dataclass(frozen=True)
@@ -120,4 +120,5 @@ def joined(first: Trace, one: Inputs, neighbour: Neighbour, other: Inputs, *, al
         files + more,
         {**({} if alone else one.content), **{CONTENT + role: path for role, path in other.content.items()}},
         other.warnings if alone else (*one.warnings, *other.warnings),
+        operations_of(neighbour.trace),
     )

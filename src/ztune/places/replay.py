@@ -34,7 +34,7 @@ from ztune.study.layout import MIN_ARC
 from ztune.trace import sampling
 from ztune.trace.content import content_pools
 from ztune.trace.ops import CONTENT, EXPORT_VERSION, Inputs, OpsFile, OpsInfo, export_ops
-from ztune.trace.reader import Trace
+from ztune.trace.reader import Trace, operations_of
 from ztune.trace.sampling import Rate
 from ztune.trace.summary import summarise
 
@@ -280,26 +280,28 @@ class Replay:
 
     def threads(self) -> dict[str, Any]:
         """Return how the trace's threads go on, and on what processors."""
-        workload = self.trace.manifest.workload
-        operations = int(workload.result.get("operations") or 0) if workload is not None else 0
-        logs = [] if self._closed else self._logs
+        operations = operations_of(self.trace)
+        logs = {} if self._closed else self._logs
+        # Each log's commits are told by what its own job did.
+        own = [self.inputs.beside if beside else operations for beside in logs.values()]
         return {
             "processor": self._host.spec(),
             "closed": self._closed,
-            **({"logs": logs} if logs else {}),
+            **({"logs": [list(files) for files in logs]} if logs else {}),
             **({"operations": operations} if self._closed or logs else {}),
+            **({"log_operations": own} if any(logs.values()) else {}),
         }
 
     @cached_property
-    def _logs(self) -> list[list[int]]:
-        """The files of each log that one thread syncs for all who wait."""
+    def _logs(self) -> dict[tuple[int, ...], bool]:
+        """The files of each log that one thread syncs for all who wait → whether it is a neighbour's."""
         wal = [file for file in self.inputs.files if file.role == "wal"]
         found = (
-            [file.id for file in wal if file.neighbour == beside and end.fullmatch(file.path)]
+            (tuple(f.id for f in wal if f.neighbour == beside and end.fullmatch(f.path)), beside)
             for beside in (False, True)
             for end in _shared_logs()
         )
-        return [files for files in found if files]
+        return {files: beside for files, beside in found if files}
 
     def read(self, outcome: Outcome) -> Outcome:
         """Return the ``outcome`` of an engine with what the trace and its host add to a result."""

@@ -104,12 +104,17 @@ class OpsInfo:
 
 @dataclass(frozen=True)
 class Inputs:
-    """What the engine reads beside the spec. ``content``: its name in the spec → the file."""
+    """What the engine reads beside the spec.
+
+    ``content``: its name in the spec → the file. ``beside``: how many operations a neighbour's job did, where
+    its files are among these; None without one.
+    """
 
     ops: Path
     files: tuple[OpsFile, ...]
     content: dict[str, Path]
     warnings: tuple[str, ...]
+    beside: int | None = None
 
 
 def export_ops(trace: Trace, path: Path | str) -> OpsInfo:

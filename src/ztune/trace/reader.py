@@ -151,3 +151,9 @@ class Trace:
 def _sha256(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def operations_of(trace: Trace) -> int:
+    """Return how many operations the recorded job did; 0 where that is not known."""
+    workload = trace.manifest.workload
+    return int(workload.result.get("operations") or 0) if workload is not None else 0
