@@ -303,22 +303,6 @@ static void touch_some(int dataset, const content_t *content)
 				touched_mark(&R.files[i].touched, k, 1);
 }
 
-/* Puts the others there as if they were. */
-static int fill_records(rfile_t *f, uint64_t first, uint64_t n)
-{
-	uint64_t at_once = MAX((16ULL << 20) / f->touched.recordsize, 1);
-	int error;
-
-	for (uint64_t i = first; i < first + n; i += at_once) {
-		uint64_t k = MIN(at_once, first + n - i);
-
-		if ((error = sampled_fill(f->f, i, k)) != 0)
-			return failed(error, "Filling", f);
-		group_grew(f->pool, k * 1024);
-	}
-	return 0;
-}
-
 /*
  * Below each indirect block that the trace comes to all records are there, with content or without, so that the block is
  * as large as in truth; where it does not come to one, nothing is.
@@ -342,14 +326,15 @@ static int load_touched(rfile_t *f, uint64_t *done, uint64_t total)
 			i++;
 		if (i == end)
 			continue;
-		for (i = w; i < end && rc == 0; i += n) {
-			bool is = touched_has(t, i);
-
-			for (n = 1; i + n < end && touched_has(t, i + n) == is; n++)
+		if ((error = sampled_fill(f->f, w, end, t)) != 0)
+			return failed(error, "Filling", f);
+		group_grew(f->pool, POINTERS);
+		for (; i < end && rc == 0; i += n) {
+			for (n = 1; i + n < end && touched_has(t, i + n); n++)
 				;
-			rc = is
-			    ? load_bytes(f, i * t->recordsize, MIN((i + n) * t->recordsize, f->start_size), done, total)
-			    : fill_records(f, i, n);
+			rc = load_bytes(f, i * t->recordsize, MIN((i + n) * t->recordsize, f->start_size), done, total);
+			for (; i + n < end && !touched_has(t, i + n); n++)
+				;
 		}
 		if (rc != 0)
 			return rc;
