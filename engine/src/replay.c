@@ -279,17 +279,19 @@ static bool counts_as(const rfile_t *f, int dataset, const content_t *content)
 	return of_kind(f, dataset, content) || (f->elsewhere && f->dataset == dataset && f->content == content);
 }
 
-/* Loads so much that it is known what a record comes to, and the end of each file, for its tree's height. */
+/* Loads so much that it is known what a record comes to; a file of one record has that as its block. */
 static void touch_some(int dataset, const content_t *content)
 {
-	uint64_t rs = R.spec->datasets[dataset].recordsize, records = 0, count = 0, wanted, every;
+	uint64_t rs = R.spec->datasets[dataset].recordsize, records = 0, count = 0, at = 0;
+	uint64_t wanted, every;
 
 	for (size_t i = 0; i < R.nfiles; i++) {
 		rfile_t *f = &R.files[i];
 
 		if (!of_kind(f, dataset, content))
 			continue;
-		touched_mark(&f->touched, f->touched.records - 1, 1);
+		if (f->whole <= rs)
+			touched_mark(&f->touched, 0, 1);
 		records += f->touched.records;
 		count += f->touched.count;
 	}
@@ -297,26 +299,15 @@ static void touch_some(int dataset, const content_t *content)
 	if (count >= wanted)
 		return;
 	every = MAX(records / (wanted - count), 1);
-	for (size_t i = 0; i < R.nfiles; i++)
-		if (of_kind(&R.files[i], dataset, content))
-			for (uint64_t k = 0; k < R.files[i].touched.records; k += every)
-				touched_mark(&R.files[i].touched, k, 1);
-}
+	for (size_t i = 0; i < R.nfiles; i++) {
+		touched_t *t = &R.files[i].touched;
 
-/* Puts the others there as if they were. */
-static int fill_records(rfile_t *f, uint64_t first, uint64_t n)
-{
-	uint64_t at_once = MAX((16ULL << 20) / f->touched.recordsize, 1);
-	int error;
-
-	for (uint64_t i = first; i < first + n; i += at_once) {
-		uint64_t k = MIN(at_once, first + n - i);
-
-		if ((error = sampled_fill(f->f, i, k)) != 0)
-			return failed(error, "Filling", f);
-		group_grew(f->pool, k * 1024);
+		if (!of_kind(&R.files[i], dataset, content))
+			continue;
+		for (; at < t->records; at += every)
+			touched_mark(t, at, 1);
+		at -= t->records;
 	}
-	return 0;
 }
 
 /*
@@ -342,14 +333,15 @@ static int load_touched(rfile_t *f, uint64_t *done, uint64_t total)
 			i++;
 		if (i == end)
 			continue;
-		for (i = w; i < end && rc == 0; i += n) {
-			bool is = touched_has(t, i);
-
-			for (n = 1; i + n < end && touched_has(t, i + n) == is; n++)
+		if ((error = sampled_fill(f->f, w, end, t)) != 0)
+			return failed(error, "Filling", f);
+		group_grew(f->pool, POINTERS);
+		for (; i < end && rc == 0; i += n) {
+			for (n = 1; i + n < end && touched_has(t, i + n); n++)
 				;
-			rc = is
-			    ? load_bytes(f, i * t->recordsize, MIN((i + n) * t->recordsize, f->start_size), done, total)
-			    : fill_records(f, i, n);
+			rc = load_bytes(f, i * t->recordsize, MIN((i + n) * t->recordsize, f->start_size), done, total);
+			for (; i + n < end && !touched_has(t, i + n); n++)
+				;
 		}
 		if (rc != 0)
 			return rc;
@@ -910,7 +902,7 @@ static int op_copy(const op_t *o, rfile_t *f, rfile_t *src, bool *commit)
 		return write_range(f, off, left, bytes_of(o), 0, commit);
 	if ((buf = malloc(MIN(left, PIECE) + 1)) == NULL)
 		abort();
-	each = call_stands_for(src, o);
+	/* Where in the source it began the trace does not tell: it is read as often as it is copied. */
 	R.r->reads += each;
 	for (uint64_t n; left > 0 && rc == 0; left -= n, off += n) {
 		int error;
@@ -922,7 +914,7 @@ static int op_copy(const op_t *o, rfile_t *f, rfile_t *src, bool *commit)
 			rc = failed(error, "Reading", src);
 		else if (R.spec->verify && shadow_check(src, off, got, buf) != 0)
 			rc = EXIT_FAILED;
-		/* The trace does not tell where in the source it began: beyond its end, sampled content is used. */
+		/* Beyond its end sampled content is used. */
 		if (got < n)
 			content_fill(f->content, f->id, off + got, n - got, ++stamp, buf + got);
 		if (rc == 0)

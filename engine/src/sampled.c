@@ -28,7 +28,6 @@ static const char mark[8] = {'z', 't', 'u', 'n', 'e', ' ', 'n', 'o'};
 typedef struct {
 	const dmu_buf_impl_t *db; /* NULL: not known */
 	int above;                /* how many levels above that block it is by now */
-	double pointers;          /* of records that are not there: share of such a record; 0: it has others in hand */
 } mine_t;
 
 static mine_t *mine(void)
@@ -79,8 +78,6 @@ static double stands_for(dsl_pool_t *dp, uint64_t txg)
 	mine_t *m = mine();
 	int above;
 
-	if (m->pointers > 0)
-		return m->pointers;
 	if (m->db == NULL || weights_rate() <= 1.0)
 		return 1.0;
 	above = m->above++;
@@ -257,29 +254,53 @@ bool sampled_is_filled(const void *abd, uint64_t len)
 	return true;
 }
 
-int sampled_fill(fl_file_t *f, uint64_t first, uint64_t n)
+/* The pointer of a record that is not there: with bytes of its own, others each time. */
+static void make_pointer(blkptr_t *bp, const fl_file_t *f, uint64_t *state, uint64_t txg)
 {
 	uint8_t own[OWN_BYTES];
-	uint64_t state = f->object * 0xd1342543de82ef95ULL + first;
-	dmu_tx_t *tx = dmu_tx_create(f->vol->os);
-	int error;
 
 	memcpy(own, mark, sizeof(mark));
-	dmu_tx_hold_write_by_dnode(tx, f->dn, first * f->block, (int)(n * f->block));
+	for (size_t k = sizeof(mark); k < sizeof(own); k += sizeof(*state)) {
+		uint64_t x = chance_next(state);
+
+		memcpy(own + k, &x, MIN(sizeof(x), sizeof(own) - k));
+	}
+	encode_embedded_bp_compressed(bp, own, ZIO_COMPRESS_LZ4, (int)f->block, sizeof(own));
+	BPE_SET_ETYPE(bp, BP_EMBEDDED_TYPE_DATA);
+	BP_SET_TYPE(bp, f->dn->dn_type);
+	BP_SET_LEVEL(bp, 0);
+	BP_SET_BYTEORDER(bp, ZFS_HOST_BYTEORDER);
+	SET_BIRTH(bp, txg);
+}
+
+int sampled_fill(fl_file_t *f, uint64_t first, uint64_t end, const touched_t *t)
+{
+	uint64_t state = f->object * 0xd1342543de82ef95ULL + first;
+	dmu_buf_impl_t *above;
+	dmu_tx_t *tx;
+	blkptr_t *bp;
+	int error;
+
+	/* A file of one record has no block of pointers. */
+	if (f->dn->dn_nlevels < 2)
+		return 0;
+	tx = dmu_tx_create(f->vol->os);
+	dmu_tx_hold_write_by_dnode(tx, f->dn, first * f->block, (int)f->block);
 	if ((error = fl_begin(tx)) != 0)
 		return error;
-	/* A pointer is all that is written. */
-	mine()->pointers = (double)sizeof(blkptr_t) / f->block;
-	for (uint64_t i = first; i < first + n; i++) {
-		for (size_t k = sizeof(mark); k < sizeof(own); k += sizeof(state)) {
-			uint64_t x = chance_next(&state);
-
-			memcpy(own + k, &x, MIN(sizeof(x), sizeof(own) - k));
-		}
-		dmu_write_embedded(f->vol->os, f->object, i * f->block, own, BP_EMBEDDED_TYPE_DATA, ZIO_COMPRESS_LZ4,
-		    (int)f->block, sizeof(own), ZFS_HOST_BYTEORDER, tx);
-	}
-	mine()->pointers = 0;
+	rw_enter(&f->dn->dn_struct_rwlock, RW_WRITER);
+	dnode_new_blkid(f->dn, end - 1, tx, B_FALSE, B_FALSE);
+	above = dbuf_hold_level(f->dn, 1, first >> POINTERS_SHIFT, FTAG);
+	rw_exit(&f->dn->dn_struct_rwlock);
+	/* OpenZFS itself writes there only when it syncs; as nothing below it is dirty yet, it does not now. */
+	dmu_buf_will_dirty(&above->db, tx);
+	rw_enter(&above->db_rwlock, RW_WRITER);
+	bp = above->db.db_data;
+	for (uint64_t i = first; i < end; i++)
+		if (!touched_has(t, i))
+			make_pointer(&bp[i - first], f, &state, tx->tx_txg);
+	rw_exit(&above->db_rwlock);
+	dbuf_rele(above, FTAG);
 	dmu_tx_commit(tx);
 	return 0;
 }

@@ -8,6 +8,7 @@
 #define ZTUNE_SAMPLED_H
 
 #include "filelayer.h"
+#include "touched.h"
 
 /* The pools were closed and opened again: nothing of them is dirty. */
 void sampled_pools_are_new(void);
@@ -27,8 +28,11 @@ uint64_t sampled_arc_limit(uint64_t limit, uint64_t whole);
 void sampled_written(const void *zio);
 void sampled_let_go(void);
 
-/* Puts records into a file as if they were there, n from a record on; at most as many as 16 MiB hold, or one. */
-int sampled_fill(fl_file_t *file, uint64_t first, uint64_t n);
+/*
+ * Puts the records that are not touched into a file as if they were there, of those below one block of pointers: from its
+ * first one up to `end`.  Nothing below that block was written yet.
+ */
+int sampled_fill(fl_file_t *file, uint64_t first, uint64_t end, const touched_t *touched);
 /* Has a file's tree of blocks be as high as that of so many records. */
 int sampled_depth(fl_file_t *file, uint64_t records);
 /* Bytes on disk of a file's blocks, as of the last transaction group. */

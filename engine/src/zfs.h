@@ -6,6 +6,7 @@
 #include <sys/abd.h>
 #include <sys/arc.h>
 #include <sys/arc_impl.h>
+#include <sys/blkptr.h>
 #include <sys/dbuf.h>
 #include <sys/dmu.h>
 #include <sys/dmu_impl.h>
@@ -83,6 +84,12 @@
 #define BP_BIRTH(bp) BP_GET_BIRTH(bp)
 #else
 #define BP_BIRTH(bp) BP_PHYSICAL_BIRTH(bp)
+#endif
+
+#ifdef BP_SET_LOGICAL_BIRTH
+#define SET_BIRTH(bp, txg) BP_SET_LOGICAL_BIRTH(bp, txg)
+#else
+#define SET_BIRTH(bp, txg) ((bp)->blk_birth = (txg))
 #endif
 
 #if OPENZFS_NUMBER >= 20400

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from engine_build import FSYNC, MIB, READ, UNLINK, WRITE, Ops, replay, spec
+from engine_build import COPY, FSYNC, MIB, READ, UNLINK, WRITE, Ops, replay, spec
 
 SIZE = 96 * MIB
 NO_PREFETCH = {"zfs_prefetch_disable": 1}
@@ -78,6 +78,37 @@ def test_of_small_records_little_is_loaded(tmp_path: Path, half: Path) -> None:
     assert part["memory_peak"] < full["memory_peak"]
 
 
+def test_of_files_that_nothing_touches_nothing_is_loaded(tmp_path: Path, half: Path) -> None:
+    files = 64
+    ops = Ops(files=files)
+    ops.add(READ, offset=MIB, size=8192)
+    s = spec(half, size=[4 * MIB] * files, properties={"recordsize": "1M"})
+    full, part = replay(tmp_path, s, ops), replay(tmp_path, {**s, "load": "touched"}, ops)
+    # 32 records, to know what one comes to; the end of each file would be 64 more.
+    assert part["load"]["write_bytes"] <= 34 * MIB
+    assert part["load"]["missed"] == 0
+    a, b = full["measure"], part["measure"]
+    assert b["by_cause"]["data"]["reads"] == a["by_cause"]["data"]["reads"]
+    assert b["space"]["allocated"] == pytest.approx(a["space"]["allocated"], rel=0.03)
+
+
+def test_a_file_whose_end_was_not_loaded_grows_as_any_other(tmp_path: Path, half: Path) -> None:
+    """Behind the end, and far behind it: both are other blocks of pointers than what was loaded."""
+    ops, size = Ops(step=100_000_000), 24 * MIB
+    ops.add(READ, offset=0, size=8192)
+    for at in (size, size - 4096, 3 * size):
+        ops.add(WRITE, offset=at, size=16384)
+        ops.add(FSYNC)
+        ops.add(READ, offset=at, size=16384)
+    s = spec(half, size=size, properties={"recordsize": "8K"})
+    full, part = replay(tmp_path, s, ops), replay(tmp_path, {**s, "load": "touched"}, ops)
+    a, b = full["measure"], part["measure"]
+    assert b["logical"] == a["logical"]
+    assert b["by_cause"]["data"]["write_bytes"] == a["by_cause"]["data"]["write_bytes"]
+    assert b["zil"]["writes"] == a["zil"]["writes"]
+    assert b["space"]["allocated"] == pytest.approx(a["space"]["allocated"], rel=0.03)
+
+
 def test_what_was_not_loaded_reads_as_zeros(tmp_path: Path, half: Path) -> None:
     # With verify each file is read whole at the end, records that are not there too.
     s = spec(half, size=16 * MIB, properties={"recordsize": "16K"}, verify=True, load="touched")
@@ -118,6 +149,20 @@ def test_what_is_certain_of_a_sampled_file_counts_once(tmp_path: Path, half: Pat
     assert one["by_cause"]["data"]["write_bytes"] == pytest.approx(MIB, rel=0.1)
     assert one["space"]["files"] == (8 * 15 + 1) * MIB
     assert one["space"]["allocated"] == pytest.approx((8 * 15 + 1) * MIB, rel=0.05)
+
+
+def test_a_copy_of_what_is_certain_is_read_as_often_as_it_is_written(tmp_path: Path, half: Path) -> None:
+    """The trace does not tell where in the source it began: not where it is written."""
+    s = spec(half, size=[16 * MIB] * 2, properties={"recordsize": "16K"}, sample=8)
+    for file in s["files"]:
+        file |= {"sampled": True, "whole": 8 * 16 * MIB}
+    s["files"][0] |= {"whole": (8 * 15 + 1) * MIB, "certain": [[4 * MIB, MIB]]}
+    ops = Ops(step=10_000_000, files=2)
+    for i in range(16):
+        ops.add(COPY, 1, offset=4 * MIB + i * 16384, size=16384, file2=0)
+    found = replay(tmp_path, s, ops)["measure"]["logical"]
+    assert found["writes"] == 8 * 16
+    assert found["reads"] == found["writes"] and found["read_bytes"] == found["write_bytes"]
 
 
 def test_small_files_of_which_the_sample_has_nothing_take_their_space(tmp_path: Path, half: Path) -> None:

@@ -246,14 +246,19 @@ class _Regions:
 
 def _taken(used: npt.NDArray[np.int32], chance: npt.NDArray[np.uint64], rate: Rate) -> npt.NDArray[np.bool_]:
     """Return which regions are taken; ``used``: how often each is."""
-    order = np.lexsort((chance, -used))
-    group = np.empty(len(used), np.int64)
-    group[order] = np.arange(len(used)) // rate.of
+    # What is never used, nearly all of a large database, need not be told apart by how often that is.
+    hot, cold = np.flatnonzero(used), np.flatnonzero(used == 0)
+    order = np.concatenate([hot[np.lexsort((chance[hot], -used[hot]))], cold[np.argsort(chance[cold])]])
     # Within each group of regions used alike chance decides, and no region is in two parts.
-    order = np.lexsort((chance * np.uint64(0x9E3779B97F4A7C15), group))
-    place = np.empty(len(used), np.int64)
-    place[order] = np.arange(len(used)) % rate.of
-    taken: npt.NDArray[np.bool_] = place == rate.part
+    whole = len(order) // rate.of * rate.of
+    again = chance * np.uint64(0x9E3779B97F4A7C15)
+    taken = np.zeros(len(used), bool)
+    groups = order[:whole].reshape(-1, rate.of)
+    place = np.argpartition(again[groups], rate.part, axis=1)[:, rate.part]
+    taken[groups[np.arange(len(groups)), place]] = True
+    last = order[whole:]
+    if rate.part < len(last):
+        taken[last[np.argsort(again[last])[rate.part]]] = True
     return taken
 
 
