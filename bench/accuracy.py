@@ -455,9 +455,14 @@ def measure_large(pair: str, given: argparse.Namespace) -> list[str]:
         if mine["screening"] is None:
             arc = format_size(parse_size(given.large) // 8)
             params = [word for p in _large_params(workload, profile, given.large) for word in ("-p", p)]
-            words = ["--study", str(study), "--arc", arc, "--budget", "16", "--no-elsewhere"]
-            ztune("tune", workload, *words, "--out", f"{name}/o", *params)
-            mine["screening"] = json.loads(Path(f"{name}/o/run.json").read_text(encoding="utf-8"))["run"]
+            words = ["--study", str(study), "--arc", arc, "--no-elsewhere"]
+            ztune("tune", workload, *words, "--budget", "1", "--out", f"{name}/o", *params)
+            tuned = json.loads(Path(f"{name}/o/run.json").read_text(encoding="utf-8"))["run"]
+            with Store.open() as store:
+                trace = store.run(tuned).trace_path
+            # A mount is held against a replay of all, not of a sample.
+            found = ztune("screen", str(trace), *words, "--budget", "16", "--sample", "1/1")
+            mine["screening"] = str(found["run"])
             keep()
     if given.prepare:
         return []
