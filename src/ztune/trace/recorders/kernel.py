@@ -20,8 +20,8 @@ from ztune.errors import MissingError, ZtuneError
 from ztune.trace.recorders.files import Mounts
 
 BTF = Path("/sys/kernel/btf/vmlinux")
-CHECK_SECONDS: Final = 60.0
-"""For loading, which takes a third of a second; a busy host more."""
+CHECK_SECONDS: Final = 300.0
+"""For loading, which takes a second or two; under emulation, on a busy host, minutes."""
 
 
 def untyped() -> str | None:
