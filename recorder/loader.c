@@ -34,6 +34,8 @@ struct loader l = {.status = STDOUT_FILENO};
 #define SYS_renameat -1
 #endif
 
+#define SYS_sendfile64 SYS_sendfile /* the kernel's function has this name; that of the other is of 32-bit programs */
+
 #define CALL(name, kind) {#name, SYS_##name, ZT_K_##kind},
 static const struct call {
 	const char *name;
