@@ -20,7 +20,7 @@
 	X(sync_file_range, SYNC_RANGE) \
 	X(copy_file_range, COPY) \
 	X(splice, COPY) \
-	X(sendfile, SENDFILE) \
+	X(sendfile64, SENDFILE) \
 	X(mmap, MMAP) \
 	X(msync, MSYNC) \
 	X(io_submit, IO_SUBMIT) \
