@@ -295,7 +295,7 @@ static bool try(const struct btf *kernel, bool names, bool functions_too, unsign
 }
 
 /* Whether a task may be interrupted by another anywhere in the kernel, or that is not known. A program at a function then
- * misses what others call until the interrupted task goes on: nearly half of all calls were lost so. Tracepoints keep the
+ * misses what others call until the interrupted task goes on: more than a third of all calls were lost so. Tracepoints keep the
  * processor for themselves.
  */
 static bool preempts_everywhere(void)
