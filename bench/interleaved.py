@@ -3,7 +3,8 @@
 One pgbench runs all the time. In each round every variant is on for a second, in random order; what is
 compared is the server's processor time per transaction, to the nanosecond (`schedstat`), and its transactions
 per second, each against the unwatched second of the same round, which is at most a few seconds away. Rounds
-are kept in a file, so that a measurement may be made in several pieces.
+are kept in a file, so that a measurement may be made in several pieces. A round is left out during which
+another recorder or observer was at work on this host: it slows the calls of the unwatched second too.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import json
 import os
 import random
 import statistics
+import sys
 import tempfile
 import threading
 import time
@@ -121,26 +123,34 @@ def measure(
     """
     order = random.Random(seed)
     marks: list[dict[str, tuple[float, float, int, int]]] = []
+    left_out = 0
     parameters = {"scale": scale, "clients": clients, "max_wal_size": "4G"}
     with running(PostgresOltp(parameters)) as workload, Load(workload, script, clients) as load:
         pids = workload.pids()
         time.sleep(5)  # caches, and the processors' speed
         begun = time.monotonic()
         while time.monotonic() - begun < seconds:
-            one = {}
+            one, alone = {}, True
             for name in order.sample(sorted(variants), len(variants)):
                 with variants[name](workload):
                     time.sleep(SETTLE_S)
                     helpers = [p for p in procfs.descendants([os.getpid()]) if _watches(p)]
+                    alone = alone and not _strangers()
                     own, spent, at = processor_ns(helpers), processor_ns(pids), time.time()
                     time.sleep(block_s)
                     until = time.time()
                     spent, own = processor_ns(pids) - spent, processor_ns(helpers) - own
+                    alone = alone and not _strangers()
                 one[name] = (at, until, spent, own)
-            marks.append(one)
+            if alone:
+                marks.append(one)
+            else:
+                left_out += 1
         # Transactions are written out with a delay.
         time.sleep(2)
         ends = load.ends()
+    if left_out:
+        print(f"{left_out} rounds left out: others recorded or observed", file=sys.stderr)
     rounds = []
     for one in marks:
         counted = {}
@@ -155,9 +165,15 @@ def measure(
 
 def _watches(pid: int) -> bool:
     try:
-        return Path(f"/proc/{pid}/comm").read_text().startswith("ztune-")
+        return Path(f"/proc/{pid}/comm").read_text().strip() in ("ztune-recorder", "ztune-observer")
     except OSError:
         return False
+
+
+def _strangers() -> set[int]:
+    """Recorders and observers that are not ours."""
+    all_ = {int(folder.name) for folder in Path("/proc").iterdir() if folder.name.isdigit()}
+    return {pid for pid in all_ - set(procfs.descendants([os.getpid()])) if _watches(pid)}
 
 
 def kept(path: Path | None, script: str, rounds: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -7,10 +7,13 @@
  *   #define ENDED(state)
  *   #define KEEP_SIZES
  *   #define PAUSED      no io_uring requests are taken just now
+ *   static void begin(struct state *state, struct pt_regs *regs, u32 kind, u32 number);   a followed task's call
+ *   static void finish(struct state *state, struct pt_regs *regs, u32 kind, long result); of state->kind
  */
 #ifndef ZTUNE_CALLS_BPF_H
 #define ZTUNE_CALLS_BPF_H
 
+#include "calls.h"
 #include "files.bpf.h"
 #include "tasks.bpf.h"
 
@@ -36,6 +39,8 @@ struct done {
 
 static __always_inline void emit_as(const struct done *d);
 static __always_inline enum order in_order(u32 file, u8 op, s64 offset, s64 size);
+static __always_inline void begin(struct state *state, struct pt_regs *regs, u32 kind, u32 number);
+static __always_inline void finish(struct state *state, struct pt_regs *regs, u32 kind, long result);
 
 struct pending {
 	u64 t;
@@ -75,6 +80,7 @@ struct {
 } uring SEC(".maps");
 
 const volatile u8 kinds[ZT_SYSCALLS] = {}; /* system call number -> enum zt_kind */
+const volatile u16 numbers[ZT_CALLS] = {}; /* enum zt_call -> system call number */
 
 static __always_inline s64 size_of(struct file *file)
 {
@@ -156,7 +162,10 @@ struct submission {
 	u32 number;
 };
 
-static __always_inline void emit_pending(const struct pending *p, u8 via, u64 end, s64 offset, s64 size)
+/* A function of its own: Linux before 6.6 lets a program and those that it calls have 512 bytes of stack, each rounded up
+ * to 32, and submit_one has most of them.
+ */
+static __noinline int emit_pending(const struct pending *p, u32 via, u64 end, s64 offset, s64 size)
 {
 	struct done d = {
 		.t = p->t,
@@ -175,6 +184,7 @@ static __always_inline void emit_pending(const struct pending *p, u8 via, u64 en
 	};
 
 	emit_as(&d);
+	return 0;
 }
 
 static __always_inline s64 end_minus(struct file *file, s64 result)
@@ -243,15 +253,16 @@ static long submit_one(u32 index, struct submission *s)
 	return 0;
 }
 
-/* Before a call of state->kind; ZT_K_NONE then, if it is of no interest. */
-static __always_inline void enter_call(struct state *state, struct pt_regs *regs)
+/* Before a call of this kind; state->kind is ZT_K_NONE then, if it is of no interest. */
+static __always_inline void enter_call(struct state *state, struct pt_regs *regs, u32 kind)
 {
 	struct submission s = {};
 	struct mapping mapping = {};
 	u32 type;
 
+	state->kind = kind;
 	state->file2 = 0;
-	switch (state->kind) {
+	switch (kind) {
 	case ZT_K_READ ... ZT_K_FTRUNCATE:
 		enter_fd(state, ARG1(regs));
 		break;
@@ -410,6 +421,30 @@ static __always_inline void leave_io(struct state *state, struct pt_regs *regs, 
 		break;
 	}
 }
+
+/* ---- the kernel's function of each call, where programs may hang on functions ---- */
+
+/* The section ends with the call's name: the loader finds the function by it. Each program has the code of its kind
+ * alone, as that is a constant here.
+ */
+#define FUNCTION(name, meaning) \
+	SEC("fentry/" #name) int BPF_PROG(enter_##name, struct pt_regs *regs) \
+	{ \
+		struct state *state = followed(); \
+\
+		if (state) \
+			begin(state, regs, ZT_K_##meaning, numbers[ZT_C_##name]); \
+		return 0; \
+	} \
+\
+	SEC("fexit/" #name) int BPF_PROG(leave_##name, struct pt_regs *regs, long result) \
+	{ \
+		struct state *state = followed(); \
+\
+		if (state && state->kind == ZT_K_##meaning) \
+			finish(state, regs, ZT_K_##meaning, result); \
+		return 0; \
+	}
 
 /* ---- io_uring: from submission to completion; a request that a worker tries again stays one ---- */
 

@@ -12,75 +12,39 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
+#include <sys/utsname.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "calls.h"
 #include "records.h"
 
 extern const unsigned char bpf_object_start[], bpf_object_end[];
 
 struct loader l = {.status = STDOUT_FILENO};
 
-/* Which call is which kind; those that an architecture lacks are left out. */
-static const struct {
+/* Numbers on other architectures alone. */
+#ifndef SYS_open
+#define SYS_open -1
+#define SYS_creat -1
+#define SYS_rename -1
+#define SYS_unlink -1
+#define SYS_link -1
+#endif
+#ifndef SYS_renameat
+#define SYS_renameat -1
+#endif
+
+#define SYS_sendfile64 SYS_sendfile /* the kernel's function has this name; that of the other is of 32-bit programs */
+
+#define CALL(name, kind) {#name, SYS_##name, ZT_K_##kind},
+static const struct call {
+	const char *name;
 	int number;
 	enum zt_kind kind;
-} calls[] = {
-	{SYS_read, ZT_K_READ},
-	{SYS_readv, ZT_K_READ},
-	{SYS_write, ZT_K_WRITE},
-	{SYS_writev, ZT_K_WRITE},
-	{SYS_pread64, ZT_K_PREAD},
-	{SYS_preadv, ZT_K_PREAD},
-	{SYS_pwrite64, ZT_K_PWRITE},
-	{SYS_pwritev, ZT_K_PWRITE},
-	{SYS_preadv2, ZT_K_PREAD2},
-	{SYS_pwritev2, ZT_K_PWRITE2},
-	{SYS_fsync, ZT_K_FSYNC},
-	{SYS_fdatasync, ZT_K_FDATASYNC},
-	{SYS_sync_file_range, ZT_K_SYNC_RANGE},
-	{SYS_fallocate, ZT_K_FALLOCATE},
-	{SYS_ftruncate, ZT_K_FTRUNCATE},
-	{SYS_truncate, ZT_K_TRUNCATE},
-	{SYS_openat, ZT_K_OPENAT},
-	{SYS_openat2, ZT_K_OPENAT2},
-	{SYS_renameat2, ZT_K_RENAMEAT2},
-	{SYS_unlinkat, ZT_K_UNLINKAT},
-	{SYS_linkat, ZT_K_LINKAT},
-	{SYS_copy_file_range, ZT_K_COPY},
-	{SYS_splice, ZT_K_COPY},
-	{SYS_sendfile, ZT_K_SENDFILE},
-	{SYS_mmap, ZT_K_MMAP},
-	{SYS_msync, ZT_K_MSYNC},
-	{SYS_sync, ZT_K_SYNC},
-	{SYS_syncfs, ZT_K_SYNC},
-	{SYS_io_submit, ZT_K_IO_SUBMIT},
-	{SYS_io_getevents, ZT_K_IO_GETEVENTS},
-	{SYS_io_pgetevents, ZT_K_IO_GETEVENTS},
-#ifdef SYS_renameat
-	{SYS_renameat, ZT_K_RENAMEAT},
-#endif
-#ifdef SYS_open
-	{SYS_open, ZT_K_OPEN},
-	{SYS_creat, ZT_K_CREAT},
-	{SYS_rename, ZT_K_RENAME},
-	{SYS_unlink, ZT_K_UNLINK},
-	{SYS_link, ZT_K_LINK},
-#endif
-};
-
-static bool moves_data(enum zt_kind kind)
-{
-	switch (kind) {
-	case ZT_K_READ ... ZT_K_SYNC_RANGE:
-	case ZT_K_COPY ... ZT_K_MSYNC:
-	case ZT_K_IO_SUBMIT:
-	case ZT_K_IO_GETEVENTS:
-		return true;
-	default:
-		return false;
-	}
-}
+} calls[ZT_CALLS] = {ZT_DATA_CALLS(CALL) ZT_NAME_CALLS(CALL)}; /* by enum zt_call */
+#define ONE(name, kind) +1
+static const int data_calls = 0 ZT_DATA_CALLS(ONE);
 
 /* ---- speaking ---- */
 
@@ -169,16 +133,16 @@ void *global(const char *section_name, const char *name, size_t *size)
 	fail("kernel", "the BPF object has no variable %s", name);
 }
 
-/* The tracepoint that a program hangs on, or NULL for other kinds of program. */
-static const char *tracepoint_of(const struct bpf_program *program)
+/* What follows the prefix in the name of a program's section, or NULL where it has another one. */
+static const char *after(const struct bpf_program *program, const char *prefix)
 {
 	const char *section = bpf_program__section_name(program);
 
-	return strncmp(section, "tp_btf/", 7) ? NULL : section + 7;
+	return strncmp(section, prefix, strlen(prefix)) ? NULL : section + strlen(prefix);
 }
 
 /* Leaves out what this kernel does not have: some lack io_uring, and one of its tracepoints was renamed. */
-static void choose_programs(const struct btf *kernel)
+static void choose_uring(const struct btf *kernel)
 {
 	struct bpf_program *program;
 	bool submit = false, types;
@@ -188,47 +152,82 @@ static void choose_programs(const struct btf *kernel)
 	    btf__find_by_name_kind(kernel, "io_cqe", BTF_KIND_STRUCT) > 0;
 	bpf_object__for_each_program(program, l.object)
 	{
-		const char *tracepoint = tracepoint_of(program);
+		const char *tracepoint = after(program, "tp_btf/io_uring_");
 		char name[128];
 
-		if (!tracepoint || strncmp(tracepoint, "io_uring_", 9))
+		if (!tracepoint)
 			continue;
-		snprintf(name, sizeof(name), "btf_trace_%s", tracepoint);
+		snprintf(name, sizeof(name), "btf_trace_io_uring_%s", tracepoint);
 		if (!types || btf__find_by_name_kind(kernel, name, BTF_KIND_TYPEDEF) < 0)
 			bpf_program__set_autoload(program, false);
-		else if (!strncmp(tracepoint, "io_uring_submit", 15))
+		else if (!strncmp(tracepoint, "submit", 6))
 			submit = true;
 	}
 	l.uring = submit && types;
 }
 
-void choose_calls(bool names)
+static void choose_calls(bool names)
 {
+	int n = names ? ZT_CALLS : data_calls;
 	unsigned char *kinds;
+	unsigned short *numbers;
 	size_t size;
 
 	kinds = global(".rodata", "kinds", &size);
-	for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++)
-		if (calls[i].number >= 0 && calls[i].number < (int)size && (names || moves_data(calls[i].kind)))
+	numbers = global(".rodata", "numbers", &size);
+	for (int i = 0; i < n; i++)
+		if (calls[i].number >= 0) {
 			kinds[calls[i].number] = calls[i].kind;
+			numbers[i] = calls[i].number;
+		}
 }
 
-void open_object(void)
-{
-	struct btf *kernel;
+/* One without arguments has no such function of its own on x86. */
+#if defined(__x86_64__)
+static const char *const functions[] = {"__x64_sys_%s", "__do_sys_%s"};
+#else
+static const char *const functions[] = {"__arm64_sys_%s"};
+#endif
 
-	libbpf_set_strict_mode(LIBBPF_STRICT_ALL);
-	libbpf_set_print(keep_message);
-	kernel = btf__load_vmlinux_btf();
-	if (!kernel)
-		fail("no-btf",
-		    "the kernel has no type information (/sys/kernel/btf/vmlinux): it was built without "
-		    "CONFIG_DEBUG_INFO_BTF");
-	l.object = bpf_object__open_mem(bpf_object_start, bpf_object_end - bpf_object_start, NULL);
-	if (!l.object)
-		fail("kernel", "can't read the BPF object: %s", l.last_message);
-	choose_programs(kernel);
-	btf__free(kernel);
+static bool choose_function(struct bpf_program *program, const struct btf *kernel, const char *call)
+{
+	char name[128];
+
+	for (size_t i = 0; i < sizeof(functions) / sizeof(functions[0]); i++) {
+		snprintf(name, sizeof(name), functions[i], call);
+		if (btf__find_by_name_kind(kernel, name, BTF_KIND_FUNC) > 0)
+			return !bpf_program__set_attach_target(program, 0, name);
+	}
+	return false;
+}
+
+static bool has_call(const char *name)
+{
+	for (int i = 0; i < ZT_CALLS; i++)
+		if (!strcmp(calls[i].name, name))
+			return calls[i].number >= 0;
+	return false;
+}
+
+/* Of the two ways to see system calls. Says whether there is a function for each call. */
+static bool choose_programs(const struct btf *kernel, bool functions_too)
+{
+	struct bpf_program *program;
+
+	bpf_object__for_each_program(program, l.object)
+	{
+		const char *call = after(program, "fentry/");
+
+		if (!call)
+			call = after(program, "fexit/");
+		if (after(program, "tp_btf/sys_"))
+			bpf_program__set_autoload(program, !functions_too);
+		else if (call && (!functions_too || !has_call(call)))
+			bpf_program__set_autoload(program, false);
+		else if (call && !choose_function(program, kernel, call))
+			return false;
+	}
+	return true;
 }
 
 /* libbpf maps variables onto those of the programs only for generated skeletons; others get a copy. */
@@ -251,30 +250,7 @@ static void share_variables(void)
 	}
 }
 
-void load_object(unsigned int ring_bytes)
-{
-	struct bpf_map *ring = bpf_object__find_map_by_name(l.object, "ring");
-
-	if (ring_bytes && bpf_map__set_max_entries(ring, ring_bytes))
-		fail("output", "the ring can't have %u bytes", ring_bytes);
-	/* Kernels before 5.11 count BPF memory against this limit. */
-	setrlimit(RLIMIT_MEMLOCK, &(struct rlimit){RLIM_INFINITY, RLIM_INFINITY});
-	if (bpf_object__load(l.object)) {
-		if (errno == EPERM) /* EACCES comes from the verifier */
-			fail("permission",
-			    "the kernel does not allow it to load eBPF programs: run as root, or give it "
-			    "CAP_BPF, CAP_PERFMON and CAP_SYS_PTRACE");
-		fail("kernel", "the kernel refuses the eBPF programs: %s", l.last_message);
-	}
-	share_variables();
-}
-
-int map_fd(const char *name)
-{
-	return bpf_object__find_map_fd_by_name(l.object, name);
-}
-
-void attach(void)
+static bool attach(void)
 {
 	struct bpf_program *program;
 
@@ -282,15 +258,98 @@ void attach(void)
 	{
 		struct bpf_link *link;
 
-		if (!bpf_program__autoload(program) || !strncmp(bpf_program__section_name(program), "iter/", 5))
+		if (!bpf_program__autoload(program) || after(program, "iter/"))
 			continue;
 		link = bpf_program__attach(program);
 		if (!link)
-			fail(errno == EPERM ? "permission" : "kernel",
-			    "can't hang the eBPF program %s on the kernel: %s", bpf_program__name(program),
-			    strerror(errno));
+			return false;
 		l.links[l.nlinks++] = link;
 	}
+	return true;
+}
+
+/* False, and errno: it could not be loaded, or not hung on the kernel. */
+static bool try(const struct btf *kernel, bool names, bool functions_too, unsigned int ring_bytes, void (*set)(void))
+{
+	int error;
+
+	l.object = bpf_object__open_mem(bpf_object_start, bpf_object_end - bpf_object_start, NULL);
+	if (!l.object)
+		fail("kernel", "can't read the BPF object: %s", l.last_message);
+	choose_uring(kernel);
+	choose_calls(names);
+	set();
+	if (ring_bytes && bpf_map__set_max_entries(bpf_object__find_map_by_name(l.object, "ring"), ring_bytes))
+		fail("output", "the ring can't have %u bytes", ring_bytes);
+	if (choose_programs(kernel, functions_too) && !bpf_object__load(l.object)) {
+		share_variables();
+		if (attach())
+			return true;
+	}
+	error = errno;
+	while (l.nlinks)
+		bpf_link__destroy(l.links[--l.nlinks]);
+	bpf_object__close(l.object);
+	errno = error;
+	return false;
+}
+
+/* Whether a task may be interrupted by another anywhere in the kernel, or that is not known. A program at a function then
+ * misses what others call until the interrupted task goes on: more than a third of all calls were lost so. Tracepoints keep the
+ * processor for themselves.
+ */
+static bool preempts_everywhere(void)
+{
+	FILE *file = fopen("/sys/kernel/debug/sched/preempt", "r");
+	char modes[128] = "";
+	struct utsname name;
+
+	if (file) {
+		if (!fgets(modes, sizeof(modes), file))
+			modes[0] = 0;
+		fclose(file);
+	}
+	uname(&name);
+	if (modes[0] && !strstr(name.version, "PREEMPT_RT"))
+		return strstr(modes, "(full)");
+	return strstr(name.version, "PREEMPT");
+}
+
+void load(bool names, bool functions_too, unsigned int ring_bytes, void (*set)(void))
+{
+	struct btf *kernel;
+
+	libbpf_set_strict_mode(LIBBPF_STRICT_ALL);
+	libbpf_set_print(keep_message);
+	kernel = btf__load_vmlinux_btf();
+	if (!kernel)
+		fail("no-btf",
+		    "the kernel has no type information (/sys/kernel/btf/vmlinux): it was built without "
+		    "CONFIG_DEBUG_INFO_BTF");
+	/* Kernels before 5.11 count BPF memory against this limit. */
+	setrlimit(RLIMIT_MEMLOCK, &(struct rlimit){RLIM_INFINITY, RLIM_INFINITY});
+	l.functions = functions_too && !getenv("ZTUNE_RECORDER_TRACEPOINTS") && !preempts_everywhere() &&
+	    try(kernel, names, true, ring_bytes, set);
+	l.last_message[0] = 0;
+	if (!l.functions && !try(kernel, names, false, ring_bytes, set)) {
+		if (errno == EPERM) /* EACCES comes from the verifier */
+			fail("permission",
+			    "the kernel does not allow it to load eBPF programs: run as root, or give it "
+			    "CAP_BPF, CAP_PERFMON and CAP_SYS_PTRACE");
+		fail("kernel", "the kernel refuses the eBPF programs: %s",
+		    l.last_message[0] ? l.last_message : strerror(errno));
+	}
+	btf__free(kernel);
+}
+
+const char *attached(void)
+{
+	return l.functions ? "functions" : "tracepoints";
+}
+
+int map_fd(const char *name)
+{
+	return bpf_object__find_map_fd_by_name(l.object, name);
 }
 
 struct bpf_link *iterator(const char *program)
@@ -329,14 +388,32 @@ void mark_tasks(void)
 	bpf_link__destroy(link);
 }
 
+/* A program does not run while another task, that was interrupted within it, waits for the same processor. */
+static unsigned long long count_misses(void)
+{
+	struct bpf_program *program;
+	unsigned long long sum = 0;
+
+	bpf_object__for_each_program(program, l.object)
+	{
+		struct bpf_prog_info info = {};
+		unsigned int size = sizeof(info);
+		int fd = bpf_program__fd(program);
+
+		if (fd >= 0 && !bpf_obj_get_info_by_fd(fd, &info, &size))
+			sum += info.recursion_misses;
+	}
+	return sum;
+}
+
 unsigned long long count_drops(void)
 {
 	int cpus = libbpf_num_possible_cpus(), fd = map_fd("drops");
-	unsigned long long values[cpus], sum = 0;
+	unsigned long long values[cpus], sum = count_misses();
 	unsigned int zero = 0;
 
 	if (bpf_map_lookup_elem(fd, &zero, values))
-		return 0;
+		return sum;
 	for (int i = 0; i < cpus; i++)
 		sum += values[i];
 	return sum;

@@ -9,10 +9,11 @@
 
 extern struct loader {
 	struct bpf_object *object;
-	struct bpf_link *links[16];
+	struct bpf_link *links[128];
 	int nlinks;
-	int status;              /* the descriptor that say() writes to */
-	bool uring;              /* io_uring requests can be seen */
+	bool functions; /* the programs hang on the functions of the system calls, not on sys_enter and sys_exit */
+	int status;     /* the descriptor that say() writes to */
+	bool uring;     /* io_uring requests can be seen */
 	char last_message[1024]; /* of libbpf */
 } l;
 
@@ -21,11 +22,14 @@ __attribute__((format(printf, 1, 2))) void say(const char *format, ...);
 /* Says what is wrong and ends. code: no-btf, permission, no-pid, no-command, no-space, output, kernel. */
 __attribute__((format(printf, 2, 3), noreturn)) void fail(const char *code, const char *format, ...);
 
-/* In this order; what is in .rodata can be set until load_object. */
-void open_object(void);
-void choose_calls(bool names); /* names: also those that make, rename and remove files, or change their size */
-void load_object(unsigned int ring_bytes); /* 0: as the object says */
-void attach(void);
+/* Loads the programs and hangs them on the kernel. set says what is in .rodata, and how .bss begins.
+ * names: also the calls that make, rename and remove files, or change their size. functions: hang on the functions of
+ * the calls where the kernel allows it, so that no other call pays; without, on sys_enter and sys_exit, which see each.
+ */
+void load(bool names, bool functions, unsigned int ring_bytes /* 0: as the object says */, void (*set)(void));
+
+/* For ztune: what they hang on. */
+const char *attached(void);
 
 /* A global variable of the BPF programs; those of .bss are shared with them once loaded. */
 void *global(const char *section_name, const char *name, size_t *size);

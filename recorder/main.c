@@ -67,8 +67,9 @@ static struct {
 	struct place order[FRAME_ROWS];
 	unsigned char members[FRAME_ROWS * sizeof(struct zt_event)];
 	unsigned int nrows;
+	unsigned int sample_of;
 	bool *stopped, *paused;
-} r = {.events = {.name = "events.raw"}, .files = {.name = "files.raw"}};
+} r = {.sample_of = 1, .events = {.name = "events.raw"}, .files = {.name = "files.raw"}};
 
 /* ---- writing ---- */
 
@@ -320,6 +321,13 @@ static void write_tallies(const char *folder)
 		r.files.error = out.error;
 }
 
+static void set_variables(void)
+{
+	size_t size;
+
+	*(unsigned int *)global(".rodata", "sample_of", &size) = r.sample_of ? r.sample_of : 1;
+}
+
 static int record(int argc, char **argv)
 {
 	static const struct option options[] = {
@@ -335,7 +343,6 @@ static int record(int argc, char **argv)
 	};
 	unsigned int pids[MAX_PIDS], excluded[8], npids = 0, nexcluded = 0, ring_bytes = 0, me = getpid();
 	unsigned long long started_monotonic, started_unix, ended = 0, flushed = 0, max_bytes = 0;
-	unsigned int sample_of = 1;
 	int control = -1, option, go = -1, failed = -1, status = 0;
 	const char *folder = NULL, *why = "control";
 	int pidfds[MAX_PIDS];
@@ -361,7 +368,7 @@ static int record(int argc, char **argv)
 			ring_bytes = number;
 			break;
 		case 'n':
-			sample_of = number;
+			r.sample_of = number;
 			break;
 		case 'm':
 			max_bytes = number;
@@ -396,14 +403,10 @@ static int record(int argc, char **argv)
 	}
 	out_open(&r.events, folder);
 	out_open(&r.files, folder);
-	open_object();
-	choose_calls(true);
-	*(unsigned int *)global(".rodata", "sample_of", &size) = sample_of ? sample_of : 1;
-	load_object(ring_bytes);
+	load(true, true, ring_bytes, set_variables);
 	r.ring = ring_buffer__new(map_fd("ring"), take_record, NULL, NULL);
 	if (!r.ring)
 		fail("kernel", "can't map the ring buffer: %s", strerror(errno));
-	attach();
 	r.stopped = global(".bss", "stopped", &size);
 	r.paused = global(".bss", "paused", &size);
 
@@ -424,8 +427,8 @@ static int record(int argc, char **argv)
 		release(argv[optind], go, failed);
 		npids--;
 	}
-	say("{\"state\":\"recording\",\"monotonic\":%llu,\"unix\":%llu,\"child\":%d,\"uring\":%s}", started_monotonic,
-	    started_unix, child, l.uring ? "true" : "false");
+	say("{\"state\":\"recording\",\"monotonic\":%llu,\"unix\":%llu,\"child\":%d,\"uring\":%s,\"attached\":\"%s\"}",
+	    started_monotonic, started_unix, child, l.uring ? "true" : "false", attached());
 
 	for (;;) {
 		struct pollfd fds[1] = {{.fd = control, .events = POLLIN}};
@@ -470,7 +473,7 @@ static int record(int argc, char **argv)
 	if (!*r.paused)
 		add_edge(ZT_END, ended, now(CLOCK_REALTIME));
 	flush();
-	if (sample_of > 1)
+	if (r.sample_of > 1)
 		write_tallies(folder);
 	if (r.events.error || r.files.error) {
 		int error = r.events.error ? r.events.error : r.files.error;
@@ -485,11 +488,9 @@ static int record(int argc, char **argv)
 
 static int check(void)
 {
-	open_object();
-	choose_calls(true);
-	load_object(0);
-	attach();
-	say("{\"state\":\"ok\",\"programs\":%d,\"uring\":%s}", l.nlinks, l.uring ? "true" : "false");
+	load(true, true, 0, set_variables);
+	say("{\"state\":\"ok\",\"programs\":%d,\"uring\":%s,\"attached\":\"%s\"}", l.nlinks, l.uring ? "true" : "false",
+	    attached());
 	exit(0);
 }
 

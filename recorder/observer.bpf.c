@@ -336,30 +336,18 @@ static __always_inline void spend(u32 number, u64 ns, long result)
 
 /* ---- calls ---- */
 
-SEC("tp_btf/sys_enter") int BPF_PROG(enter, struct pt_regs *regs, long number)
+static __always_inline void begin(struct state *state, struct pt_regs *regs, u32 kind, u32 number)
 {
-	struct state *state;
-	u32 kind;
-
-	if (number < 0 || number >= ZT_SYSCALLS)
-		return 0;
-	kind = kinds[number];
-	if (everyone && kind == ZT_K_NONE)
-		return 0;
-	state = followed();
-	if (!state)
-		return 0;
 	state->t = 0;
+	state->kind = ZT_K_NONE;
 	if (IS_COMPAT(regs))
-		return 0;
+		return;
 	state->number = number;
-	state->kind = kind;
 	if (kind != ZT_K_NONE)
-		enter_call(state, regs);
+		enter_call(state, regs, kind);
 	/* Where files are chosen, not processes, calls on others are not timed. */
 	if (!everyone || state->kind != ZT_K_NONE)
 		state->t = bpf_ktime_get_ns();
-	return 0;
 }
 
 static __always_inline void leave_pair(struct state *state, u32 in, unsigned long in_offset, u32 out,
@@ -392,22 +380,11 @@ static __always_inline void leave_file(struct state *state, struct pt_regs *regs
 	}
 }
 
-SEC("tp_btf/sys_exit") int BPF_PROG(leave, struct pt_regs *regs, long result)
+static __always_inline void finish(struct state *state, struct pt_regs *regs, u32 kind, long result)
 {
-	struct state *state;
-	u32 kind;
-
-	if (everyone) {
-		long number = NUMBER(regs);
-
-		if (number < 0 || number >= ZT_SYSCALLS || kinds[number] == ZT_K_NONE)
-			return 0;
-	}
-	state = followed();
-	if (!state || !state->t) /* it began before we did */
-		return 0;
+	if (!state->t) /* it began before we did */
+		return;
 	state->end = bpf_ktime_get_ns();
-	kind = state->kind;
 	/* Which files a batch is about is not known here; whose it is tells enough. */
 	if (!everyone || state->touched || (kind != ZT_K_IO_SUBMIT && kind != ZT_K_IO_GETEVENTS))
 		spend(state->number, state->end - state->t, result);
@@ -416,5 +393,39 @@ SEC("tp_btf/sys_exit") int BPF_PROG(leave, struct pt_regs *regs, long result)
 	else if (kind != ZT_K_NONE && !(result < 0 && result >= -4095))
 		leave_file(state, regs, kind, result);
 	state->t = 0;
+}
+
+/* Of chosen files. Of chosen processes every call is timed, those on sockets too, so these take the tracepoints. */
+ZT_DATA_CALLS(FUNCTION)
+
+SEC("tp_btf/sys_enter") int BPF_PROG(enter, struct pt_regs *regs, long number)
+{
+	struct state *state;
+	u32 kind;
+
+	if (number < 0 || number >= ZT_SYSCALLS)
+		return 0;
+	kind = kinds[number];
+	if (everyone && kind == ZT_K_NONE)
+		return 0;
+	state = followed();
+	if (state)
+		begin(state, regs, kind, number);
+	return 0;
+}
+
+SEC("tp_btf/sys_exit") int BPF_PROG(leave, struct pt_regs *regs, long result)
+{
+	struct state *state;
+
+	if (everyone) {
+		long number = NUMBER(regs);
+
+		if (number < 0 || number >= ZT_SYSCALLS || kinds[number] == ZT_K_NONE)
+			return 0;
+	}
+	state = followed();
+	if (state)
+		finish(state, regs, state->kind, result);
 	return 0;
 }

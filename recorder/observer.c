@@ -53,6 +53,7 @@ static struct {
 	struct ring_buffer *ring;
 	struct bytes files;
 	struct bpf_link *tally;
+	bool everyone, below;
 	int stats;
 	unsigned long long stats_since, stats_ns;
 } o = {.stats = -1};
@@ -305,6 +306,7 @@ static char obey(const char *line)
 static void follow(int control)
 {
 	unsigned long long begun = 0, timing = 0;
+	bool *stopped = global(".bss", "stopped", &(size_t){0});
 	char text[4096];
 	size_t used = 0;
 
@@ -325,14 +327,14 @@ static void follow(int control)
 				*end = 0;
 				switch (obey(line)) {
 				case 'g':
-					attach();
+					*stopped = false;
 					begun = now(CLOCK_MONOTONIC);
 					mark_tasks();
 					mark = false;
 					timing = begun;
 					stats_on();
-					say("{\"state\":\"observing\",\"uring\":%s,\"timed\":%s}",
-					    l.uring ? "true" : "false", o.stats >= 0 ? "true" : "false");
+					say("{\"state\":\"observing\",\"uring\":%s,\"timed\":%s,\"attached\":\"%s\"}",
+					    l.uring ? "true" : "false", o.stats >= 0 ? "true" : "false", attached());
 					break;
 				case 'm':
 					mark = begun;
@@ -341,7 +343,7 @@ static void follow(int control)
 					hand_over(begun, false);
 					break;
 				case 'e':
-					*(bool *)global(".bss", "stopped", &(size_t){0}) = true;
+					*stopped = true;
 					stats_off();
 					hand_over(begun, true);
 					return;
@@ -365,15 +367,13 @@ static void follow(int control)
 	}
 }
 
-static void load(bool everyone, bool below)
+static void set_variables(void)
 {
 	size_t size;
 
-	open_object();
-	choose_calls(false);
-	*(bool *)global(".rodata", "everyone", &size) = everyone;
-	*(bool *)global(".rodata", "below", &size) = below;
-	load_object(RING_BYTES);
+	*(bool *)global(".rodata", "everyone", &size) = o.everyone;
+	*(bool *)global(".rodata", "below", &size) = o.below;
+	*(bool *)global(".bss", "stopped", &size) = true; /* until told to go */
 }
 
 static int run(int argc, char **argv)
@@ -385,7 +385,6 @@ static int run(int argc, char **argv)
 		{"below", no_argument, NULL, 'b'},
 		{0},
 	};
-	bool everyone = false, below = false;
 	int control = -1, option;
 
 	while ((option = getopt_long(argc, argv, "", options, NULL)) != -1) {
@@ -397,10 +396,10 @@ static int run(int argc, char **argv)
 			control = atoi(optarg);
 			break;
 		case 'e':
-			everyone = true;
+			o.everyone = true;
 			break;
 		case 'b':
-			below = true;
+			o.below = true;
 			break;
 		default:
 			return 2;
@@ -410,7 +409,7 @@ static int run(int argc, char **argv)
 		return 2;
 	signal(SIGINT, SIG_IGN); /* ztune tells us when to end */
 	signal(SIGPIPE, SIG_IGN);
-	load(everyone, below);
+	load(false, o.everyone, RING_BYTES, set_variables);
 	o.ring = ring_buffer__new(map_fd("ring"), take_file, NULL, NULL);
 	if (!o.ring)
 		fail("kernel", "can't map the ring buffer: %s", strerror(errno));
@@ -423,9 +422,10 @@ static int run(int argc, char **argv)
 int main(int argc, char **argv)
 {
 	if (argc == 2 && !strcmp(argv[1], "check")) {
-		load(false, false);
-		attach();
-		say("{\"state\":\"ok\",\"programs\":%d,\"uring\":%s}", l.nlinks, l.uring ? "true" : "false");
+		o.everyone = true; /* all that it may need */
+		load(false, true, RING_BYTES, set_variables);
+		say("{\"state\":\"ok\",\"programs\":%d,\"uring\":%s,\"attached\":\"%s\"}", l.nlinks,
+		    l.uring ? "true" : "false", attached());
 		exit(0);
 	}
 	if (argc > 2 && !strcmp(argv[1], "run")) {

@@ -260,25 +260,13 @@ static __always_inline bool only_in_windows(u32 kind)
 	return kind <= ZT_K_FALLOCATE || (kind >= ZT_K_COPY && kind != ZT_K_MMAP && kind != ZT_K_IO_GETEVENTS);
 }
 
-SEC("tp_btf/sys_enter") int BPF_PROG(enter, struct pt_regs *regs, long number)
+static __always_inline void begin(struct state *state, struct pt_regs *regs, u32 kind, u32 number)
 {
-	struct state *state = followed();
-
-	if (!state)
-		return 0;
 	state->kind = ZT_K_NONE;
-	if (number < 0 || number >= ZT_SYSCALLS || IS_COMPAT(regs))
-		return 0;
-	state->kind = kinds[number];
-	if (state->kind == ZT_K_NONE)
-		return 0;
-	if (paused && only_in_windows(state->kind)) {
-		state->kind = ZT_K_NONE;
-		return 0;
-	}
-	enter_call(state, regs);
+	if (kind == ZT_K_NONE || IS_COMPAT(regs) || (paused && only_in_windows(kind)))
+		return;
+	enter_call(state, regs, kind);
 	state->t = bpf_ktime_get_ns();
-	return 0;
 }
 
 static __always_inline void leave_pair(struct state *state, u32 in, unsigned long in_offset, u32 out,
@@ -292,23 +280,15 @@ static __always_inline void leave_pair(struct state *state, u32 in, unsigned lon
 		emit(state, ZT_READ, state->flags, state->file2, 0, began(in, in_offset, result), result);
 }
 
-SEC("tp_btf/sys_exit") int BPF_PROG(leave, struct pt_regs *regs, long result)
+static __always_inline void finish(struct state *state, struct pt_regs *regs, u32 kind, long result)
 {
-	struct state *state = followed();
-	u32 kind;
-
-	if (!state)
-		return 0;
-	kind = state->kind;
-	if (kind == ZT_K_NONE)
-		return 0;
 	state->kind = ZT_K_NONE;
 	if (kind == ZT_K_IO_SUBMIT) {
 		leave_aio(kind, ARG1(regs), ARG2(regs), ARG3(regs), result);
-		return 0;
+		return;
 	}
 	if (result < 0 && result >= -4095)
-		return 0;
+		return;
 	switch (kind) {
 	case ZT_K_READ ... ZT_K_SYNC_RANGE:
 		leave_io(state, regs, kind, result);
@@ -386,5 +366,25 @@ SEC("tp_btf/sys_exit") int BPF_PROG(leave, struct pt_regs *regs, long result)
 		leave_aio(kind, ARG1(regs), 0, ARG4(regs), result);
 		break;
 	}
+}
+
+ZT_DATA_CALLS(FUNCTION)
+ZT_NAME_CALLS(FUNCTION)
+
+SEC("tp_btf/sys_enter") int BPF_PROG(enter, struct pt_regs *regs, long number)
+{
+	struct state *state = followed();
+
+	if (state)
+		begin(state, regs, number < 0 || number >= ZT_SYSCALLS ? ZT_K_NONE : kinds[number], number);
+	return 0;
+}
+
+SEC("tp_btf/sys_exit") int BPF_PROG(leave, struct pt_regs *regs, long result)
+{
+	struct state *state = followed();
+
+	if (state && state->kind != ZT_K_NONE)
+		finish(state, regs, state->kind, result);
 	return 0;
 }

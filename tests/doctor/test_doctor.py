@@ -38,10 +38,18 @@ def test_ebpf_without_type_information(tmp_path: Path) -> None:
 
 
 def test_observing_without_rights(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernel.Helper, "problem", lambda _: "the kernel does not let this user: run as root")
+    reason = "the kernel does not let this user: run as root"
+    monkeypatch.setattr(kernel.Helper, "check", lambda _: (reason, ""))
     found = checks.check_observing()
     assert found.state is State.LIMITED and "(--from) only: the kernel does not let" in found.means
     assert found.fix == "sudo ztune …"
+
+
+def test_what_the_programs_are_attached_to_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(kernel.Helper, "check", lambda _: (None, "functions"))
+    for found in (checks.check_ebpf(tmp_path, status(tmp_path, ALL)), checks.check_observing()):
+        assert found.state is State.OK and "functions of file calls alone" in found.means
+        assert found.details == {"attached": "functions"}
 
 
 def test_observing_without_type_information(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -148,6 +148,13 @@ def check_mount() -> Checked:
     return Checked(name, State.OK, f"mounts layouts with FUSE{now}", details=details)
 
 
+ATTACHED = {
+    "functions": "at the functions of file calls alone",
+    "tracepoints": "at tracepoints that all system calls pass: this kernel allows no programs at functions",
+}
+"""What helpers say that they are attached to, for a sentence."""
+
+
 def check_ebpf(
     btf: Path = Path("/sys/kernel/btf/vmlinux"), status: Path = Path("/proc/self/status")
 ) -> Checked:
@@ -163,7 +170,14 @@ def check_ebpf(
     if lacking:
         means = f"this user lacks {' and '.join(lacking)}; strace records instead, at a higher cost"
         return Checked(name, State.MISSING, means, "sudo ztune …", details={"lacking": lacking})
-    return _recorder(name, "ebpf", "records with little cost", SETUP)
+    from ztune.trace.recorders.kernel import RECORDER
+
+    reason, attached = RECORDER.check()
+    if reason is not None:
+        return Checked(name, State.MISSING, reason, SETUP)
+    return Checked(
+        name, State.OK, f"records with little cost, {ATTACHED[attached]}", details={"attached": attached}
+    )
 
 
 def check_strace(
@@ -184,17 +198,11 @@ def check_strace(
         state = State.LIMITED if level == 1 else State.MISSING
         means = f"ptrace_scope is {level}: it can record {what}"
         return Checked(name, state, means, "sudo ztune …", details={"path": path, "ptrace_scope": level})
-    return _recorder(name, "strace", "records anywhere, but slows what it records", install_command("strace"))
+    from ztune.trace.recorders import strace
 
-
-def _recorder(name: str, which: str, good: str, fix: str) -> Checked:
-    from ztune.trace import recorders
-
-    try:
-        recorders.choose(which)
-    except ZtuneError as error:
-        return Checked(name, State.MISSING, str(error), fix)
-    return Checked(name, State.OK, good)
+    if (reason := strace.problem()) is not None:
+        return Checked(name, State.MISSING, reason, install_command("strace"))
+    return Checked(name, State.OK, "records anywhere, but slows what it records")
 
 
 def check_observing() -> Checked:
@@ -202,9 +210,11 @@ def check_observing() -> Checked:
     from ztune.trace.recorders.kernel import OBSERVER, untyped
 
     name = "observing"
-    reason = OBSERVER.problem()
+    reason, attached = OBSERVER.check()
     if reason is None:
-        return Checked(name, State.OK, "`ztune observe` adds up in the kernel, with eBPF")
+        # Of processes every call is timed, so these take the tracepoints on any kernel.
+        means = f"`ztune observe` adds up in the kernel, with eBPF; chosen by files, {ATTACHED[attached]}"
+        return Checked(name, State.OK, means, details={"attached": attached})
     if untyped() is not None:
         means = f"`ztune observe` sees sums of calls and bytes only, through /proc: {reason}"
         return Checked(name, State.LIMITED, means, "boot a kernel built with CONFIG_DEBUG_INFO_BTF")

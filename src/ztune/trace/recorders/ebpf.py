@@ -48,7 +48,9 @@ TALLY = np.dtype(
 CREATED, CALL = 2, 3  # of enum zt_file_kind
 LINK = 101  # ZT_LINK
 RENAME_EXCHANGE = 2  # linux/fs.h
-START_SECONDS = 60.0  # loading takes a quarter of a second; a busy host more
+SAW = {"functions": "functions of the system calls", "tracepoints": "tracepoints sys_enter, sys_exit"}
+"""By what ``ztune-recorder`` says that it is attached to."""
+START_SECONDS = 300.0  # loading takes a second or two; under emulation, on a busy host, minutes
 
 
 class EbpfSession:
@@ -61,6 +63,7 @@ class EbpfSession:
         self.started_unix_ns = 0
         self._start = start
         self._uring = False
+        self._attached = ""
         self._mounts = Mounts()
         self._mounts.read()
         for pid in start.pids:
@@ -86,7 +89,7 @@ class EbpfSession:
 
     def kept(self) -> dict[str, Any]:
         """Return what `recovered` needs beside the recorder's files."""
-        return {"uring": self._uring, "mounts": self._mounts.texts}
+        return {"uring": self._uring, "attached": self._attached, "mounts": self._mounts.texts}
 
     @property
     def child(self) -> int | None:
@@ -103,7 +106,7 @@ class EbpfSession:
             if message["state"] == "recording":
                 self._monotonic, self.started_unix_ns = message["monotonic"], message["unix"]
                 self._child = message["child"] or None
-                self._uring = bool(message["uring"])
+                self._uring, self._attached = bool(message["uring"]), str(message["attached"])
 
     def wait(self, seconds: float) -> bool:
         """Wait at most ``seconds``; True once the command or the processes ended."""
@@ -151,7 +154,7 @@ class EbpfSession:
         self._helper.process.wait()
         self._helper.kill()
         self._mounts.read()
-        raw = _Raw(self._start.folder, self._mounts, self._uring)
+        raw = _Raw(self._start.folder, self._mounts, self._uring, self._attached)
         raw.read_files(self._start.table)
         return Harvest(
             parts=raw.parts,
@@ -191,10 +194,11 @@ class EbpfSession:
 class _Raw:
     """What ``ztune-recorder`` wrote in ``folder``. Raises InputError if it is not that."""
 
-    def __init__(self, folder: Path, mounts: Mounts, uring: bool) -> None:
+    def __init__(self, folder: Path, mounts: Mounts, uring: bool, attached: str) -> None:
         self._folder = folder
         self._mounts = mounts
         self._uring = uring
+        self._attached = attached
         self._frames: list[tuple[int, int, int]] = []  # place, bytes, rows
         edges: list[tuple[int, int, int]] = []  # BEGIN or END, and when it was
         for kind, place, size, rows in _frames(folder / "events.raw"):
@@ -255,7 +259,7 @@ class _Raw:
 
     def detail(self) -> str:
         """Return how it saw the rest."""
-        return "tracepoints sys_enter, sys_exit" + (", io_uring" if self._uring else "")
+        return SAW[self._attached] + (", io_uring" if self._uring else "")
 
     def _read(self, place: int, size: int, rows: int) -> npt.NDArray[np.void]:
         with (self._folder / "events.raw").open("rb") as file:
@@ -320,7 +324,8 @@ def recovered(folder: Path, kept: dict[str, Any], table: FileTable) -> Harvest:
     mounts = Mounts()
     for text in kept["mounts"]:
         mounts.add(text)
-    raw = _Raw(folder, mounts, bool(kept["uring"]))
+    # Recordings of before the functions were used say nothing of it.
+    raw = _Raw(folder, mounts, bool(kept["uring"]), kept.get("attached", "tracepoints"))
     raw.read_files(table)
     tallies = raw.tallies() if (folder / "tallies.raw").exists() else None
     return Harvest(

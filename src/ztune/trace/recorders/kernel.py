@@ -20,8 +20,8 @@ from ztune.errors import MissingError, ZtuneError
 from ztune.trace.recorders.files import Mounts
 
 BTF = Path("/sys/kernel/btf/vmlinux")
-CHECK_SECONDS: Final = 60.0
-"""For loading, which takes a third of a second; a busy host more."""
+CHECK_SECONDS: Final = 300.0
+"""For loading, which takes a second or two; under emulation, on a busy host, minutes."""
 
 
 def untyped() -> str | None:
@@ -43,19 +43,27 @@ class Helper:
 
     def problem(self) -> str | None:
         """Return why it does not work here and now, None if it does. Loads its programs for a moment."""
+        return self.check()[0]
+
+    def check(self) -> tuple[str | None, str]:
+        """Return the same, and what its programs attach to here: ``functions`` of the wanted calls, or
+        ``tracepoints``, which all calls on the host pass; empty where it does not work.
+        """
         try:
             path = self.path()
             if why := untyped():
-                return f"the kernel can't: {why}"
+                return f"the kernel can't: {why}", ""
             done = subprocess.run(
                 [os.fspath(path), "check"], capture_output=True, text=True, timeout=CHECK_SECONDS, check=False
             )
             answer = json.loads(done.stdout.splitlines()[0])
-            return None if answer["state"] == "ok" else str(answer["message"])
+            if answer["state"] == "ok":
+                return None, str(answer["attached"])
+            return str(answer["message"]), ""
         except ZtuneError as error:
-            return str(error)
+            return str(error), ""
         except (OSError, ValueError, LookupError, subprocess.TimeoutExpired) as error:
-            return f"{self.program.name} does not run ({error})"
+            return f"{self.program.name} does not run ({error})", ""
 
 
 class HelperProcess:
