@@ -6,7 +6,7 @@ import pytest
 
 from ztune.databases.postgresql.onhost import pgbench
 from ztune.errors import ZtuneError
-from ztune.onhost.jobs import latency
+from ztune.onhost import latency
 
 
 def test_closing_report() -> None:

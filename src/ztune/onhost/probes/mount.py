@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ztune.onhost.jobs import latency
+from ztune.onhost import latency
 from ztune.onhost.probes import disks, procfs, space
 from ztune.onhost.probes.context import Context, MountContext
 from ztune.onhost.probes.probe import CounterProbe

@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from ztune.errors import InputError, MissingError, ZtuneError
+from ztune.onhost import latency
 from ztune.onhost.host import own_directory
 from ztune.onhost.host.process import run
-from ztune.onhost.jobs import latency, software
+from ztune.onhost.jobs import software
 from ztune.onhost.jobs.job import Check, ProgressFn, WorkloadResult, no_progress
 from ztune.onhost.jobs.launcher import LaunchedJob
 from ztune.onhost.jobs.role_directories import write

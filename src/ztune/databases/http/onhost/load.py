@@ -18,9 +18,10 @@ from ztune.databases.http.onhost import jmeter
 from ztune.databases.http.onhost import service as http_service
 from ztune.databases.http.onhost.documents import Documents, name_of
 from ztune.errors import InputError, ZtuneError
+from ztune.onhost import latency
 from ztune.onhost.host import process
-from ztune.onhost.jobs import latency, software
 from ztune.onhost.jobs import role_directories as places
+from ztune.onhost.jobs import software
 from ztune.onhost.jobs.conversation import ClientJob
 from ztune.onhost.jobs.job import Check, ProgressFn, WorkloadResult, no_progress
 from ztune.units import parse_size

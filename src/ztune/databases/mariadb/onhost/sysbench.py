@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 
 from ztune.errors import ZtuneError
-from ztune.onhost.jobs import latency
+from ztune.onhost import latency
 
 MIX = (
     *("--point-selects=4", "--index-updates=1", "--non-index-updates=1", "--delete_inserts=0"),

@@ -13,8 +13,9 @@ from ztune.databases.mongodb.onhost import bson, dumps, wiredtiger_client
 from ztune.databases.mongodb.onhost.documents import DocumentFacts
 from ztune.databases.mongodb.onhost.engines import FLUSH_SECONDS, Restored, StorageEngine
 from ztune.errors import InputError, MissingError, ZtuneError
+from ztune.onhost import latency
 from ztune.onhost.host.process import Account, last_lines
-from ztune.onhost.jobs import latency, software
+from ztune.onhost.jobs import software
 from ztune.onhost.jobs.conversation import Client, text_of
 from ztune.onhost.jobs.job import Check
 

@@ -21,7 +21,8 @@ from ztune.databases.postgresql.onhost.server import (
     find_binaries,
 )
 from ztune.errors import ZtuneError
-from ztune.onhost.jobs import busy, filler, latency
+from ztune.onhost import latency
+from ztune.onhost.jobs import busy, filler
 from ztune.onhost.jobs import role_directories as places
 from ztune.onhost.jobs.job import Check, ProgressFn, WorkloadResult, no_progress
 from ztune.onhost.jobs.server import ServerJob

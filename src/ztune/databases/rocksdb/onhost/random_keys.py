@@ -14,8 +14,9 @@ from typing import Any, ClassVar
 
 from ztune.databases.rocksdb.onhost import client as rocksdb_client
 from ztune.errors import InputError, MissingError, ZtuneError
+from ztune.onhost import latency
 from ztune.onhost.host.process import run
-from ztune.onhost.jobs import filler, latency, software
+from ztune.onhost.jobs import filler, software
 from ztune.onhost.jobs.conversation import Client, ClientJob, text_of
 from ztune.onhost.jobs.job import Check, ProgressFn, WorkloadResult, no_progress
 from ztune.packages import install_command

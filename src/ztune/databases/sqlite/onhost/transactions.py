@@ -15,7 +15,8 @@ from typing import Any, ClassVar
 
 from ztune.databases.sqlite.onhost import client as sqlite_client
 from ztune.errors import InputError, ZtuneError
-from ztune.onhost.jobs import filler, latency, software
+from ztune.onhost import latency
+from ztune.onhost.jobs import filler, software
 from ztune.onhost.jobs.conversation import ClientJob
 from ztune.onhost.jobs.job import Check, ProgressFn, WorkloadResult, no_progress
 from ztune.onhost.jobs.settings import check as check_settings

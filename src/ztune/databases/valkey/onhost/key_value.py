@@ -22,7 +22,8 @@ from ztune.databases.valkey.onhost.server import (
     normal,
 )
 from ztune.errors import ZtuneError
-from ztune.onhost.jobs import filler, latency, software
+from ztune.onhost import latency
+from ztune.onhost.jobs import filler, software
 from ztune.onhost.jobs.conversation import Client, ClientJob
 from ztune.onhost.jobs.job import Check, ProgressFn, WorkloadResult, no_progress
 from ztune.onhost.jobs.server import ServerJob
