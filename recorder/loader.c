@@ -388,11 +388,10 @@ void mark_tasks(void)
 	bpf_link__destroy(link);
 }
 
-/* A program does not run while another task, that was interrupted within it, waits for the same processor. */
-static unsigned long long count_misses(void)
+struct ran programs_ran(void)
 {
 	struct bpf_program *program;
-	unsigned long long sum = 0;
+	struct ran sum = {};
 
 	bpf_object__for_each_program(program, l.object)
 	{
@@ -400,8 +399,11 @@ static unsigned long long count_misses(void)
 		unsigned int size = sizeof(info);
 		int fd = bpf_program__fd(program);
 
-		if (fd >= 0 && !bpf_obj_get_info_by_fd(fd, &info, &size))
-			sum += info.recursion_misses;
+		/* The iterators' time is within this process's own. */
+		if (fd < 0 || after(program, "iter/") || bpf_obj_get_info_by_fd(fd, &info, &size))
+			continue;
+		sum.ns += info.run_time_ns;
+		sum.missed += info.recursion_misses;
 	}
 	return sum;
 }
@@ -409,7 +411,7 @@ static unsigned long long count_misses(void)
 unsigned long long count_drops(void)
 {
 	int cpus = libbpf_num_possible_cpus(), fd = map_fd("drops");
-	unsigned long long values[cpus], sum = count_misses();
+	unsigned long long values[cpus], sum = programs_ran().missed;
 	unsigned int zero = 0;
 
 	if (bpf_map_lookup_elem(fd, &zero, values))

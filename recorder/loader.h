@@ -44,6 +44,15 @@ struct bpf_link *iterator(const char *program);
 void mark_tasks(void);
 
 unsigned long long count_drops(void);
+
+/* What the programs took, if BPF statistics are on; and how often one did not run because another task, that was
+ * interrupted within it, waited for the same processor.
+ */
+struct ran {
+	unsigned long long ns, missed;
+};
+
+struct ran programs_ran(void);
 unsigned long long now(clockid_t clock); /* ns */
 
 #endif

@@ -174,25 +174,6 @@ static void read_pids(struct bytes *to)
 	}
 }
 
-static unsigned long long programs_ns(void)
-{
-	struct bpf_program *program;
-	unsigned long long sum = 0;
-
-	bpf_object__for_each_program(program, l.object)
-	{
-		struct bpf_prog_info info = {};
-		unsigned int size = sizeof(info);
-		int fd = bpf_program__fd(program);
-
-		/* The iterators' time is within this process's own. */
-		if (fd >= 0 && strncmp(bpf_program__section_name(program), "iter/", 5) &&
-		    !bpf_obj_get_info_by_fd(fd, &info, &size))
-			sum += info.run_time_ns;
-	}
-	return sum;
-}
-
 static void stats_on(void)
 {
 	o.stats = bpf_enable_stats(BPF_STATS_RUN_TIME); /* fails before Linux 5.8 */
@@ -254,7 +235,7 @@ static void hand_over(unsigned long long begun, bool last)
 	    *seen, alive->ran + sum.ran, alive->voluntary + sum.voluntary, alive->involuntary + sum.involuntary,
 	    alive->tasks,
 	    1000000ull * (own.ru_utime.tv_sec + own.ru_stime.tv_sec) + own.ru_utime.tv_usec + own.ru_stime.tv_usec,
-	    programs_ns(), timed);
+	    programs_ran().ns, timed);
 	give(&o.files);
 	give(&totals);
 	give(&spent);
