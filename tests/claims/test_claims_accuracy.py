@@ -15,7 +15,6 @@ from ztune.claims.accuracy import replayed, smallest
 
 TEXT = (Path(__file__).parents[2] / "docs" / "accuracy.md").read_text()
 LARGE = {"writes": (1, 5), "bytes": (2, 6), "reads": (3, 7), "busy": (8,)}  # of hard disk and flash
-FLUSHES = 9
 
 
 def share(cell: str) -> float:
@@ -32,24 +31,15 @@ def large(what: str) -> dict[str, list[float]]:
     return {str(at): [share(r[at]) for r in of_layouts if r[at]] for at in LARGE[what]}
 
 
-def flushes() -> dict[str, list[float]]:
-    """The table's title → the error of each layout, predicted / measured - 1."""
+def small(column: int) -> dict[str, list[float]]:
+    """The errors of flushes (2) or space (3), by load: predicted / measured - 1 of each layout."""
+    part = TEXT.split("### Flushes and space")[1].split("\n#")[0]
+    rows = [[c.strip() for c in line.strip("|").split("|")] for line in part.splitlines()]
     found: dict[str, list[float]] = {}
-    for section in TEXT.split("## Screening against the lab")[1].split("\n### ")[1:]:
-        rows = [[c.strip() for c in line.strip("|").split("|")] for line in section.splitlines()]
-        of_layouts = [r for r in rows if len(r) == 11 and r[3].endswith("%")]
-        if of_layouts:
-            found[section.splitlines()[0]] = [share(r[FLUSHES]) for r in of_layouts]
+    for row in (r for r in rows if len(r) == 4 and r[2].endswith("%")):
+        load = row[0] or list(found)[-1]
+        found.setdefault(load, []).append(share(row[column]))
     return found
-
-
-def space_errors() -> dict[str, list[float]]:
-    part = TEXT.split("## Replay, mount and lab side by side")[1].split("\n### ")[0]
-    halves = part.split("PostgreSQL (TPC-B script")
-    return {
-        str(i): [share(line.split("|")[6]) for line in half.splitlines() if re.match(r"\|\s*\| replay", line)]
-        for i, half in enumerate(halves)
-    }
 
 
 def throughput_errors() -> dict[str, list[float]]:
@@ -78,8 +68,8 @@ def nine_in_ten(tables: dict[str, list[float]]) -> float:
         (accuracy.BYTES, large("bytes")),
         (accuracy.READS, large("reads")),
         (accuracy.WRITES, large("writes")),
-        (accuracy.FLUSHES, flushes()),
-        (accuracy.SPACE, space_errors()),
+        (accuracy.FLUSHES, small(2)),
+        (accuracy.SPACE, small(3)),
         (accuracy.TIME, large("busy")),
         (accuracy.JOB, throughput_errors()),
     ],

@@ -70,11 +70,11 @@ def commit_gone(top: Path) -> bool:
 def bytes_gone(top: Path) -> bool:
     log = log_of(top)
     size = log.stat().st_size
-    if size < 20_000:
+    if size < 2_000:
         return False
     with log.open("r+b") as file:
         file.seek(size // 2)
-        file.write(random.Random(1).randbytes(4096))
+        file.write(random.Random(1).randbytes(min(size // 4, 4096)))
     return True
 
 
