@@ -279,7 +279,7 @@ class Row:
 
 def _cell(by_which: Mapping[str, Sequence[Figures]], job: str, figure: str) -> Cell | None:
     def alone(block: int) -> float:
-        return sum(by_which[w][block][job if job != BOTH else BOTH][figure] for w in _alone(job))
+        return sum(by_which[w][block][job][figure] for w in _alone(job))
 
     try:
         pairs = [(alone(b), by_which[BOTH][b][job][figure]) for b in range(len(by_which[BOTH]))]
