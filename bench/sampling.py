@@ -129,7 +129,7 @@ def replay(name: str, asked: argparse.Namespace, engine: Engine, known: Results)
     load = "all" if sum(f.size_start for f in trace.manifest.files) <= WHOLE else "touched"
     # Layout by layout: what was cut has whole layouts to show.
     for size in list(LAYOUTS)[: asked.layouts]:
-        for of, part in [(1, 0), *((rate, part) for part in range(asked.parts))]:
+        for of, part in [(1, 0), *((rate, part) for part in range(min(asked.parts, rate)))]:
             key = f"{engine.version} {trace.sha[:12]} {name} {size} {of}.{part}"
             if key in known:
                 continue

@@ -173,12 +173,24 @@ static int run_weights(const char *rate)
 	size_t ncertain = 0;
 	int64_t level;
 	int written;
+	double of_file = strtod(rate, NULL);
 
-	weights_begin(strtod(rate, NULL));
+	weights_begin(of_file);
 	while (fgets(line, sizeof(line), stdin) != NULL) {
 		b = UINT32_MAX; /* no block's number */
 		if (sscanf(line, "set %" SCNu64 " %" SCNu64 " %" SCNu64 " %d", &object, &a, &b, &written) == 4)
-			weights_set(0, 1, object, &(weights_file_t){a, b, 4096, written != 0, certain, ncertain});
+			weights_set(0, 1, object,
+			    &(weights_file_t){
+				    .whole = a,
+				    .sampled = b,
+				    .rate = of_file,
+				    .sector = 4096,
+				    .written = written != 0,
+				    .certain = certain,
+				    .ncertain = ncertain,
+			    });
+		else if (sscanf(line, "rate %lf", &of_file) == 1)
+			continue;
 		else if (sscanf(line, "certain %" SCNu64 " %" SCNu64, &a, &b) == 2 && ncertain < 64)
 			certain[ncertain++] = (weights_range_t){a, b};
 		else if (sscanf(line, "log %" SCNu64, &object) == 1)
@@ -192,7 +204,7 @@ static int run_weights(const char *rate)
 			     &b) >= 3)
 			(void)printf("%.6f\n", weights_dirtied((weights_block_t){0, 1, object, level, b}, a));
 		else if (sscanf(line, "logged %" SCNu64 " %" SCNu64, &a, &b) == 2) {
-			weights_logged(0, 1, a);
+			weights_logged(0, 1, a, of_file);
 			(void)printf("%.6f\n", weights_log(0, 1, b));
 		} else {
 			return EXIT_FAILED;

@@ -469,6 +469,7 @@ static void stand_for(rfile_t *f)
 	const weights_file_t file = {
 		.whole = (f->whole + rs - 1) / rs,
 		.sampled = (MAX(f->start_size, rs) + rs - 1) / rs,
+		.rate = f->stands_for,
 		.sector = 1ULL << R.spec->pools[f->pool].ashift,
 		.written = f->is_written,
 		.certain = f->certain,
@@ -489,15 +490,27 @@ static void logged(fl_file_t *file, uint64_t off, uint64_t bytes)
 {
 	for (size_t i = 0; R.spec->rate > 1 && i < R.spec->ndatasets; i++) {
 		const spec_dataset_t *d = &R.spec->datasets[i];
-		uint64_t objset;
+		weights_block_t block;
 
 		if (R.vols[i] != fl_volume_of(file))
 			continue;
-		objset = fl_volume_objset(R.vols[i]);
-		if (weights_of((weights_block_t){d->pool, objset, fl_object(file), 0, off / d->recordsize}, 0).blocks >
-		    1.0)
-			weights_logged(R.spec->datasets[i].pool, objset, bytes);
+		block = (weights_block_t){
+			.pool = d->pool,
+			.objset = fl_volume_objset(R.vols[i]),
+			.object = fl_object(file),
+			.number = off / d->recordsize,
+		};
+		weights_logged(d->pool, block.objset, bytes, weights_of(block, 0).blocks);
 	}
+}
+
+/* Of a sampled file, how many bytes would be as many in the whole, as far as the size of the ARC goes. */
+static double whole_bytes(const rfile_t *f)
+{
+	double certain = certain_bytes(f, 0, f->start_size), rest = (double)f->start_size - certain;
+
+	/* One that is sampled less than the rest takes a larger share of the ARC than of the whole one. */
+	return certain + (f->is_read ? rest * (R.spec->rate - f->stands_for) / (R.spec->rate - 1.0) : 0.0);
 }
 
 /* As the caches begin to fill: what is in the ARC already, and what will be of files that are read whole. */
@@ -516,7 +529,7 @@ static void note_whole(void)
 		if (f->f != NULL && f->is_read && f->stands_for <= 1.0)
 			R.whole += sampled_used(f->f);
 		else if (f->f != NULL && f->stands_for > 1.0)
-			R.whole += (uint64_t)(certain_bytes(f, 0, f->start_size) * ratio);
+			R.whole += (uint64_t)(whole_bytes(f) * ratio);
 	}
 	(void)sampled_arc_limit(R.spec->arc_max, R.whole);
 }
@@ -1838,7 +1851,7 @@ static int prepare(void)
 		f->start_size = sf->size;
 		f->whole = sf->whole;
 		f->log = sf->log;
-		f->stands_for = sf->sampled ? (double)R.spec->rate : 1.0;
+		f->stands_for = sf->rate;
 		f->spec = sf;
 		f->elsewhere = sf->sampled && sf->size == 0 && sf->whole_start > 0;
 		if ((f->certain = calloc(sf->ncertain + 1, sizeof(*f->certain))) == NULL)

@@ -480,7 +480,7 @@ static int parse_certain(const json_t *file, const char *where, spec_file_t *f, 
 static int parse_files(const json_t *root, spec_t *s, err_t *err)
 {
 	static const char *const keys[] = {"id", "dataset", "size", "content", "rewrite", "sampled", "whole",
-		"whole_start", "certain", NULL};
+		"whole_start", "certain", "of", NULL};
 	const json_t *a = want_array(root, "spec", "files", 0, err);
 
 	if (a == NULL)
@@ -519,6 +519,7 @@ static int parse_files(const json_t *root, spec_t *s, err_t *err)
 		    want_bool(j, where, "sampled", &f->sampled, err) != 0)
 			return -1;
 		f->whole = f->whole_start = f->size;
+		f->rate = f->sampled ? s->rate : 1;
 		if (f->sampled) {
 			if (want_int(j, where, "whole", size, INT64_C(1) << 50, &size, err) != 0)
 				return -1;
@@ -528,6 +529,11 @@ static int parse_files(const json_t *root, spec_t *s, err_t *err)
 				    0)
 					return -1;
 				f->whole_start = (uint64_t)size;
+			}
+			if (json_object_get(j, "of") != NULL) {
+				if (want_int(j, where, "of", 1, s->rate, &size, err) != 0)
+					return -1;
+				f->rate = (int)size;
 			}
 			if (json_object_get(j, "certain") != NULL && parse_certain(j, where, f, err) != 0)
 				return -1;

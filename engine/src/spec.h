@@ -58,6 +58,7 @@ typedef struct {
 	uint64_t size;        /* bytes at the start */
 	uint64_t rewrite;     /* bytes of each write while the pool ages; 0 = it is not rewritten */
 	bool sampled;         /* its bytes are a sample of a larger file's */
+	int rate;             /* … of which one in so many is there */
 	uint64_t whole;       /* bytes of that one at most */
 	uint64_t whole_start; /* … and at the start; 0: it is made later */
 	/* Of a sampled file, what every sample has, and what stands for itself: in order. */

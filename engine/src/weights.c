@@ -15,6 +15,7 @@ typedef struct {
 	uint64_t objset, object; /* object 0: free */
 	int pool;
 	bool log;
+	double rate; /* of the file */
 	const weights_range_t *certain;
 	size_t ncertain;
 	double level[LEVELS];  /* blocks of the whole for each of the sample's */
@@ -29,6 +30,7 @@ static struct {
 	int pool;
 	uint64_t objset;
 	double pending;        /* bytes of sampled files that are on their way to the log */
+	double stand_for;      /* … for so many */
 	double blocks[LEVELS]; /* of sampled files that are written */
 	struct {
 		uint64_t txg;
@@ -114,6 +116,7 @@ void weights_set(int pool, uint64_t objset, uint64_t object, const weights_file_
 
 	for (size_t i = 0; i < file->ncertain; i++)
 		certain += file->certain[i].n;
+	e->rate = file->rate;
 	e->certain = file->certain;
 	e->ncertain = file->ncertain;
 	/* What chance took part in. */
@@ -121,9 +124,9 @@ void weights_set(int pool, uint64_t objset, uint64_t object, const weights_file_
 	part = (double)(file->sampled > certain ? file->sampled - certain : 1);
 	for (int k = 0; k < LEVELS; k++, reach *= FANOUT) {
 		/* As dense in blocks of this level as the whole file is. */
-		double each = rate * (ceil(all / reach) / all) / (ceil(part / reach) / part);
+		double each = file->rate * (ceil(all / reach) / all) / (ceil(part / reach) / part);
 
-		e->level[k] = each < 1.0 ? 1.0 : each > rate ? rate : each;
+		e->level[k] = each < 1.0 ? 1.0 : each > file->rate ? file->rate : each;
 		e->larger[k] = k == 0 ? 1.0
 				      : pointers(ceil(all / reach * FANOUT) / ceil(all / reach), (double)file->sector) /
 			pointers(ceil(part / reach * FANOUT) / ceil(part / reach), (double)file->sector);
@@ -187,8 +190,8 @@ weight_t weights_of(weights_block_t b, uint64_t txg)
 		share = share_of_dirty(dataset_of(b.pool, b.objset), l, txg);
 	if (share > 0 && share < 1 && is_certain(e, b))
 		blocks = 1.0 + (blocks - 1.0) * share;
-	else if (share > 0 && share < 1 && blocks < rate)
-		blocks *= share_of_whole(share, rate / blocks) / share;
+	else if (share > 0 && share < 1 && blocks < e->rate)
+		blocks *= share_of_whole(share, e->rate / blocks) / share;
 	return (weight_t){blocks, blocks * e->larger[l]};
 }
 
@@ -211,10 +214,10 @@ double weights_dirtied(weights_block_t b, uint64_t txg)
 	before = datasets[d].group[txg % GROUPS].dirty[l]++ * each;
 	if (is_certain(e, b))
 		return 1.0 + (e->level[l] - 1.0) * fmin(before, 1.0);
-	if (e->level[l] >= rate)
+	if (e->level[l] >= e->rate)
 		return e->level[l];
 	return e->level[l] / each *
-	    (share_of_whole(before + each, rate / e->level[l]) - share_of_whole(before, rate / e->level[l]));
+	    (share_of_whole(before + each, e->rate / e->level[l]) - share_of_whole(before, e->rate / e->level[l]));
 }
 
 void weights_set_log(int pool, uint64_t objset, uint64_t object)
@@ -232,22 +235,26 @@ bool weights_is_log(int pool, uint64_t objset, uint64_t object)
 	return used > 0 && object != 0 && find(table, room, pool, objset, object)->log;
 }
 
-void weights_logged(int pool, uint64_t objset, uint64_t bytes)
+void weights_logged(int pool, uint64_t objset, uint64_t bytes, double each)
 {
-	size_t i = dataset_of(pool, objset);
+	size_t i = each > 1.0 ? dataset_of(pool, objset) : DATASETS;
 
-	if (i < DATASETS)
-		datasets[i].pending += (double)bytes;
+	if (i == DATASETS)
+		return;
+	datasets[i].pending += (double)bytes;
+	datasets[i].stand_for += (double)bytes * each;
 }
 
 double weights_log(int pool, uint64_t objset, uint64_t bytes)
 {
 	size_t i = rate > 1.0 ? dataset_of(pool, objset) : DATASETS;
-	double mine;
+	double mine, stand_for;
 
-	if (i == DATASETS || bytes == 0)
+	if (i == DATASETS || bytes == 0 || datasets[i].pending <= 0)
 		return 1.0;
-	mine = datasets[i].pending < (double)bytes ? datasets[i].pending : (double)bytes;
+	mine = fmin(datasets[i].pending, (double)bytes);
+	stand_for = datasets[i].stand_for * mine / datasets[i].pending;
 	datasets[i].pending -= mine;
-	return 1.0 + (rate - 1.0) * mine / (double)bytes;
+	datasets[i].stand_for -= stand_for;
+	return 1.0 + (stand_for - mine) / (double)bytes;
 }

@@ -13,7 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* One byte in so many was sampled; 1: all. */
+/* One byte in so many was sampled, of no file fewer; 1: all. */
 void weights_begin(double rate);
 double weights_rate(void);
 
@@ -28,6 +28,7 @@ typedef struct {
  */
 typedef struct {
 	uint64_t whole, sampled; /* records */
+	double rate;             /* one byte in so many was sampled, of this file: at most what all begins with */
 	uint64_t sector;         /* bytes, of its pool */
 	bool written;
 	const weights_range_t *certain;
@@ -56,8 +57,8 @@ double weights_dirtied(weights_block_t block, uint64_t txg);
 void weights_set_log(int pool, uint64_t objset, uint64_t object);
 bool weights_is_log(int pool, uint64_t objset, uint64_t object);
 
-/* A sampled file's data goes to the log of its dataset with what is written to that next. */
-void weights_logged(int pool, uint64_t objset, uint64_t bytes);
+/* A file's data, each byte of which stands for so many, goes to the log of its dataset with what is written to that next. */
+void weights_logged(int pool, uint64_t objset, uint64_t bytes, double each);
 /* How many bytes each of a block of the log stands for. */
 double weights_log(int pool, uint64_t objset, uint64_t bytes);
 

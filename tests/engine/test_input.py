@@ -105,6 +105,13 @@ def test_what_is_certain_is_in_order(tmp_path: Path, noise: Path, certain: list[
     assert "files[0].certain[" in one_sentence(run(tmp_path, s, ops_with()))
 
 
+@pytest.mark.parametrize("of", [0, 5, "2", 2.5])
+def test_no_file_is_sampled_more_than_all(tmp_path: Path, noise: Path, of: object) -> None:
+    s = spec(noise, size=MIB, sample=4)
+    s["files"][0] |= {"sampled": True, "whole": 4 * MIB, "of": of}
+    assert "files[0].of" in one_sentence(run(tmp_path, s, ops_with()))
+
+
 def ops_with(**change: int) -> bytes:
     names = ("t", "dur", "offset", "size", "file", "file2", "thread", "op", "via", "flags", "blank", "_")
     fields = dict(zip(names, (0, 0, 0, 8192, 0, -1, 0, 2, 0, 0, 0, 0), strict=True))

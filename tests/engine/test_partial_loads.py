@@ -133,6 +133,21 @@ def test_a_sampled_file_counts_for_all(tmp_path: Path, half: Path) -> None:
     assert one["model"]["read_latency_ms"]["count"] == 8 * 64
 
 
+def test_a_file_that_is_sampled_less_counts_for_less(tmp_path: Path, half: Path) -> None:
+    s = spec(half, size=[16 * MIB] * 2, properties={"recordsize": "16K"}, sample=8)
+    s["files"][0] |= {"sampled": True, "whole": 8 * 16 * MIB}
+    s["files"][1] |= {"sampled": True, "whole": 2 * 16 * MIB, "of": 2}
+    ops = Ops(files=2)
+    for i in range(64):
+        ops.add(READ, file=0, offset=i * 16 * 16384, size=16384)
+    for i in range(32):
+        ops.add(READ, file=1, offset=i * 32 * 16384, size=16384)
+    one = replay(tmp_path, s, ops)["measure"]
+    assert one["logical"]["reads"] == one["by_cause"]["data"]["reads"] == 8 * 64 + 2 * 32
+    assert one["space"]["files"] == (8 + 2) * 16 * MIB
+    assert one["space"]["allocated"] == pytest.approx((8 + 2) * 16 * MIB, rel=0.02)
+
+
 def test_what_is_certain_of_a_sampled_file_counts_once(tmp_path: Path, half: Path) -> None:
     s = spec(half, size=16 * MIB, properties={"recordsize": "16K"}, sample=8)
     s["files"][0] |= {"sampled": True, "whole": (8 * 15 + 1) * MIB, "certain": [[4 * MIB, MIB]]}

@@ -92,3 +92,19 @@ def test_bytes_of_a_log_block_that_come_from_sampled_files_count_as_many_times()
     found = ask("logged 4096 8192", "logged 12288 8192", "logged 0 8192", "logged 0 8192")
     assert found == [1 + (RATE - 1) / 2, RATE, 1 + (RATE - 1) / 2, 1.0]
     assert not any(map(math.isnan, found))
+
+
+def test_a_file_that_is_sampled_less_stands_for_less() -> None:
+    found = ask(f"set 7 {64 * FANOUT} {8 * FANOUT} 1", "rate 2", "set 8 200 100 1", "of 7 0 0", "of 8 0 0")
+    assert found == [RATE, 2.0]
+    # One block of pointers in both: it has twice as many records below it.
+    lines = ["rate 2", "set 8 200 100 1", "set 9 200 100 1"]
+    assert ask(*lines, "dirtied 8 1 5", "dirtied 9 1 5") == pytest.approx([1.5, 0.5])
+    # All of it is there.
+    assert ask("rate 1", "set 8 200 200 1", "of 8 0 0", "of 8 1 0", "dirtied 8 1 5") == [1.0] * 3
+
+
+def test_bytes_of_a_log_block_count_as_often_as_their_files_stand_for() -> None:
+    """A half of what waits for the log is of a file of which every second byte is there."""
+    lines = ["logged 4096 0", "rate 2", "logged 4096 8192"]
+    assert ask(*lines) == [1.0, (RATE + 2) / 2]

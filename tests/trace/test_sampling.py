@@ -197,8 +197,44 @@ def test_the_default_is_all_of_what_costs_little_and_no_less_than_the_arc_allows
     assert default_rate(Work(1_200_000, 1 << 30, 1 << 30, 1000), 1 << 30, floor) == 8
     assert default_rate(Work(1_200_000, 1 << 40, 400 << 30, 10**6), 16 << 30, floor) == 128
     assert default_rate(Work(1_200_000, 1 << 40, 400 << 30, 10**6), 100 << 20, floor) == 1
-    # A role of few regions has some in the sample.
+    # No role has many regions: a sample has four of the largest.
     assert default_rate(Work(1_200_000, 1 << 40, 400 << 30, 40), 16 << 30, floor) == 8
+
+
+TEMP = 3
+WITH_TEMP = (*FILES, OpsFile(TEMP, 12 * REGION - 1, "temp", "/db/temp", 3, 12 * REGION - 1))
+
+
+def test_a_role_of_few_regions_is_sampled_less(tmp_path: Path) -> None:
+    """Of 64 regions one in 16 leaves four, of 12 one in 2 does: one in 4 would leave three."""
+    rng = np.random.default_rng(5)
+    rows = [
+        (Op.READ, file, int(at) * 8192, 8192)
+        for file, regions in ((DATA, REGIONS), (TEMP, 12))
+        for at in rng.integers(0, regions * 128 - 1, 50 * regions)
+    ]
+    whole = ops(tmp_path / "ops.bin", *rows)
+    shares = []
+    for part in range(4):
+        files = sample(whole, WITH_TEMP, Rate(16, part), tmp_path / "part.bin")
+        records = read_ops(tmp_path / "part.bin")[1]
+        assert (files[DATA].of, files[TEMP].of) == (16, 2)
+        assert files[DATA].size == pytest.approx(4 * REGION, abs=REGION)
+        assert files[TEMP].size == pytest.approx(6 * REGION, abs=REGION) and files[TEMP].sampled
+        shares.append((records["file"] == TEMP).sum())
+        assert (records["file"] == TEMP).sum() == pytest.approx(300, rel=0.2)
+    # What is left of so few are two samples, in turn: together they are all.
+    assert shares[0] == shares[2] and shares[1] == shares[3] and shares[0] + shares[1] == 600
+    # Of seven regions there are no four in any part.
+    few = (*FILES, replace(WITH_TEMP[TEMP], size=7 * REGION - 1, size_end=7 * REGION - 1))
+    rows = [row for row in rows if row[1] == DATA or row[2] + row[3] < 7 * REGION]
+    files = sample(ops(tmp_path / "few.bin", *rows), few, Rate(16), tmp_path / "part.bin")
+    assert files[TEMP] == few[TEMP]
+
+
+def test_the_default_goes_by_the_role_of_most_regions(tmp_path: Path) -> None:
+    whole = ops(tmp_path / "ops.bin", (Op.READ, DATA, 0, 8192), (Op.READ, TEMP, 0, 8192))
+    assert work(whole, WITH_TEMP).regions == REGIONS + 1
 
 
 def test_work_is_what_would_be_sampled(tmp_path: Path) -> None:

@@ -106,8 +106,8 @@ def sentence(run: Run, trials: Sequence[Trial]) -> str:
     if found is None:
         return ""
     text = (
-        f"Of the data one region of {format_size(found.region)} in {found.of} was replayed, and each that "
-        f"stands out, with that part of the ARC; of the logs every call."
+        f"Of the data one region of {format_size(found.region)} in {found.of} was replayed, more of a role "
+        f"that has few, and each that stands out, with that part of the ARC; of the logs every call."
     )
     if not found.within:
         return f"{text} No other sample was, so how far off that may be is not known." if trials else text

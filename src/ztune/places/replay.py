@@ -357,7 +357,7 @@ def _file(layout: Layout, file: OpsFile) -> dict[str, Any]:
         return raw
     certain = {"certain": [list(one) for one in file.certain]} if file.certain else {}
     whole = {"whole": max(file.whole, file.size), "whole_start": file.whole_start}
-    return {**raw, "sampled": True, **whole, **certain}
+    return {**raw, "sampled": True, "of": file.of, **whole, **certain}
 
 
 def contents_bytes(spec: Mapping[str, Any], growth: int) -> int:

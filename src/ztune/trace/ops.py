@@ -66,9 +66,10 @@ _LARGEST_PAGE = 64 << 10  # of a database, bytes: InnoDB's
 class OpsFile:
     """One file of the export. ``size`` is its length in bytes when the trace began, ``size_end`` when it
     ended. ``neighbour``: whether it is one of a second recording, which is replayed beside the first.
-    ``sampled``: whether it has a part of a file's regions only, which was ``whole`` bytes long at most, and
-    ``whole_start`` when the trace began. ``recorded``: one region in so many was, by the inode number
-    ``ino``; 0: all. ``certain``: offset and bytes of what every sample has, and what stands for itself.
+    ``sampled``: whether it has a part of a file's regions only, one in ``of``; the file was ``whole`` bytes
+    long at most, and ``whole_start`` when the trace began. ``recorded``: one region in so many was, by the
+    inode number ``ino``; 0: all. ``certain``: offset and bytes of what every sample has, and what stands for
+    itself.
     """
 
     id: int
@@ -84,6 +85,7 @@ class OpsFile:
     ino: int = 0
     certain: tuple[tuple[int, int], ...] = ()
     whole_start: int = 0
+    of: int = 1
 
     @classmethod
     def of_json(cls, raw: dict[str, Any]) -> OpsFile:

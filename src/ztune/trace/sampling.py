@@ -12,7 +12,8 @@ and stand for themselves alone.
 The regions of a file that are in the sample lie side by side in a file of that part of its size: indirect
 blocks are then as full as they are in truth, and a scan goes on from one region of the sample to the next.
 What is not sampled: logs, whose every write and sync counts; and the smallest files, of which a few blocks
-get most of the work.
+get most of the work. A role that would have too few regions in the sample has more of them, each of which
+stands for fewer.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from ztune.trace.ops import RECORD, OpsFile, ops_parts, read_header
 from ztune.trace.schema import Flag, Op
 from ztune.units import format_size
 
-VERSION = 4  # part of the file names of samples
+VERSION = 5  # part of the file names of samples
 REGION = recording.REGION
 """Bytes of a region at least; it is as large as the largest record of a study."""
 _SYNCS = (Op.FSYNC, Op.FDATASYNC, Op.MSYNC)
@@ -93,15 +94,15 @@ def sample(ops: Path, files: Sequence[OpsFile], rate: Rate, target: Path) -> tup
         header["nops"] = total
         out.seek(0)
         out.write(header.tobytes())
-    return tuple(_sampled(file, regions) if file.id in regions.files else file for file in files)
+    return tuple(_sampled(file, regions) if regions.rate_of(file) > 1 else file for file in files)
 
 
 def _sampled(file: OpsFile, regions: _Regions) -> OpsFile:
     sizes = np.maximum([file.size, file.size_end], 0)
     size, end = regions.places(np.full(2, file.id), sizes).tolist()
     return replace(
-        file, size=size, size_end=end, sampled=True, certain=regions.certain_of(file.id),
-        whole=max(file.size, file.size_end), whole_start=file.size,
+        file, size=size, size_end=end, sampled=True, of=regions.rate_of(file),
+        certain=regions.certain_of(file.id), whole=max(file.size, file.size_end), whole_start=file.size,
     )  # fmt: skip
 
 
@@ -190,6 +191,7 @@ class _Regions:
                 number = np.arange(end - begin, dtype=np.uint64)
                 self._there[begin:end] = recording.taken(f.ino, number, f.recorded)
                 self._recorded = f.recorded
+        self._rates: dict[str, int] = {}
         self._taken = np.zeros(self.count, bool)
         self._certain = np.zeros(self.count, bool)
         self._rank = np.zeros(self.count, np.int32)  # taken ones before it
@@ -203,10 +205,18 @@ class _Regions:
         for role, (begin, end) in self.roles.items():
             chance = _hash(np.arange(end - begin, dtype=np.uint64), ROLES.index(role))
             there = self._there[begin:end] & ~self._certain[begin:end]
-            self._taken[begin:end][there] = _taken(used.calls[begin:end][there], chance[there], rate)
+            mine = min(rate.of, most_for(int(there.sum())))
+            self._rates[role] = mine * self._recorded
+            self._taken[begin:end][there] = _taken(
+                used.calls[begin:end][there], chance[there], Rate(mine, rate.part % mine)
+            )
         self._taken |= self._certain
         np.cumsum(self._taken, out=self._rank)
         self._rank -= self._taken
+
+    def rate_of(self, file: OpsFile) -> int:
+        """Return one region in how many of ``file`` is in the sample; 1: all."""
+        return self._rates[file.role] if file.id in self.files else 1
 
     def certain_of(self, number: int) -> tuple[tuple[int, int], ...]:
         """Return offset and bytes of what of a file every sample has, by where it is in the sample's file."""
@@ -354,7 +364,7 @@ def _check_roles(files: Sequence[OpsFile], before: Ints, after: Ints, rate: Rate
 class Work:
     """What decides about a sample. ``events``: operations on what would be sampled, ``data`` its bytes,
     ``touched`` those of regions that any operation touches. ``regions``: that the role has which is used, and
-    has the fewest."""
+    has the most."""
 
     events: int
     data: int
@@ -380,13 +390,13 @@ def work(ops: Path, files: Sequence[OpsFile]) -> Work:
     touched = min((int(hit.sum()) + long) * REGION, max(data, 1))
     roles = {f.role for f in files if used[f.id]}
     counts = (regions.there(role) for role in regions.roles if role in roles)
-    return Work(events, data, touched, min(counts, default=1))
+    return Work(events, data, touched, max(counts, default=1))
 
 
 EVENTS = 150_000
 """Operations of a sample: about 15 s of an engine, which does some 14,000 a second."""
 LEAST_REGIONS = 4
-"""Of each role a sample has so many at least."""
+"""Of each role a sample has so many at least, where there are."""
 LOADED = 4 << 30
 """Bytes that a replay loads at most, about: where calls lie apart, that is a record of 1 MiB for each."""
 
@@ -395,11 +405,21 @@ def default_rate(of: Work, least_arc: int, floor: int) -> int:
     """Return how many regions one stands for by default: a power of two, 1 for what costs little.
 
     So many that neither the operations nor what is loaded for them takes an engine long, and not more than
-    the study's smallest ARC allows: a part of it must be ``floor`` bytes, the least that OpenZFS takes.
+    the study's smallest ARC allows: a part of it must be ``floor`` bytes, the least that OpenZFS takes. A
+    role of which a sample would have too few regions has more.
     """
     wanted = max(of.events / EVENTS, of.touched / LOADED, 1.0)
-    allowed = max(1, min(least_arc // floor, of.regions // LEAST_REGIONS))
-    return min(1 << math.ceil(math.log2(wanted)), 1 << int(math.log2(allowed)))
+    allowed = min(_power_of_two(least_arc // floor), most_for(of.regions))
+    return min(1 << math.ceil(math.log2(wanted)), allowed)
+
+
+def most_for(regions: int) -> int:
+    """Return how many regions one of a role stands for at most, where that has so many: a power of two."""
+    return _power_of_two(regions // LEAST_REGIONS)
+
+
+def _power_of_two(most: int) -> int:
+    return 1 << int(math.log2(max(most, 1)))
 
 
 def is_all(events: int, data: int, least_arc: int, floor: int) -> bool:
