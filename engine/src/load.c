@@ -1,0 +1,329 @@
+/* What is there when a trace begins: its files, and the past of their pools. */
+#include "replay_impl.h"
+
+#include "image.h"
+#include "worktime.h"
+
+static void group_grew(int pool, uint64_t bytes)
+{
+	if ((R.group[pool] += bytes) >= pool_load_group(R.spec->arc_max)) {
+		pool_next_txg(pool);
+		R.group[pool] = 0;
+	}
+	clockwork_wait_evicted();
+}
+
+/* Writes a part of a file with its content. */
+static int load_bytes(rfile_t *f, uint64_t from, uint64_t end, uint64_t *done, uint64_t total)
+{
+	uint64_t piece = MAX(R.spec->datasets[f->dataset].recordsize, 1ULL << 20);
+	bool commit;
+	int error;
+
+	for (uint64_t off = from; off < end; off += piece) {
+		uint64_t n = MIN(piece, end - off);
+
+		content_fill(f->content, f->id, off, n, 0, R.buf);
+		files_shadow(f, off, n, R.buf);
+		if ((error = fl_write(f->f, off, R.buf, n, 0, &commit)) != 0)
+			return replay_failed(error, "Filling", f);
+		*done += n;
+		group_grew(f->pool, n);
+		replay_tell("load", total > 0 ? (double)*done / (double)total : 1.0, false);
+	}
+	return 0;
+}
+
+static int load_file(rfile_t *f, uint64_t *done, uint64_t total)
+{
+	char name[64];
+	bool commit;
+	int error;
+
+	files_name(f, name, sizeof(name));
+	if ((error = fl_create(fl_root(R.vols[f->dataset]), name, &files_new, &f->f, &commit)) != 0)
+		return replay_failed(error, "Creating", f);
+	return load_bytes(f, 0, f->start_size, done, total);
+}
+
+/* --- what the trace touches --- */
+
+#define FANOUT 1024               /* records below an indirect block */
+#define POINTERS (128 << 10)      /* bytes of one */
+#define LOADED_LEAST 32           /* records of the files of a kind, to know what they come to … */
+#define LOADED_BYTES (8ULL << 20) /* … and bytes of them */
+
+/* Files of one dataset and content: their records come to the same. */
+static bool of_kind(const rfile_t *f, int dataset, const content_t *content)
+{
+	return f->known && f->start_size > 0 && f->dataset == dataset && f->content == content;
+}
+
+/* … or it would be, were anything of it in the sample. */
+static bool counts_as(const rfile_t *f, int dataset, const content_t *content)
+{
+	return of_kind(f, dataset, content) || (f->elsewhere && f->dataset == dataset && f->content == content);
+}
+
+/* Loads so much that it is known what a record comes to; a file of one record has that as its block. */
+static void touch_some(int dataset, const content_t *content)
+{
+	uint64_t rs = R.spec->datasets[dataset].recordsize, records = 0, count = 0, at = 0;
+	uint64_t wanted, every;
+
+	for (size_t i = 0; i < R.nfiles; i++) {
+		rfile_t *f = &R.files[i];
+
+		if (!of_kind(f, dataset, content))
+			continue;
+		if (f->whole <= rs)
+			touched_mark(&f->touched, 0, 1);
+		records += f->touched.records;
+		count += f->touched.count;
+	}
+	wanted = MAX(LOADED_LEAST, LOADED_BYTES / rs);
+	if (count >= wanted)
+		return;
+	every = MAX(records / (wanted - count), 1);
+	for (size_t i = 0; i < R.nfiles; i++) {
+		touched_t *t = &R.files[i].touched;
+
+		if (!of_kind(&R.files[i], dataset, content))
+			continue;
+		for (; at < t->records; at += every)
+			touched_mark(t, at, 1);
+		at -= t->records;
+	}
+}
+
+/*
+ * Below each indirect block that the trace comes to all records are there, with content or without, so that the block is
+ * as large as in truth; where it does not come to one, nothing is.
+ */
+static int load_touched(rfile_t *f, uint64_t *done, uint64_t total)
+{
+	const touched_t *t = &f->touched;
+	char name[64];
+	bool commit;
+	int error, rc = 0;
+
+	files_name(f, name, sizeof(name));
+	if ((error = fl_create(fl_root(R.vols[f->dataset]), name, &files_new, &f->f, &commit)) != 0 ||
+	    (error = fl_truncate(f->f, f->start_size, &commit)) != 0 ||
+	    (error = sampled_depth(f->f, (f->whole + t->recordsize - 1) / t->recordsize)) != 0)
+		return replay_failed(error, "Creating", f);
+	for (uint64_t w = 0; w < t->records; w += FANOUT) {
+		uint64_t end = MIN(w + FANOUT, t->records), n, i = w;
+
+		while (i < end && !touched_has(t, i))
+			i++;
+		if (i == end)
+			continue;
+		if ((error = sampled_fill(f->f, w, end, t)) != 0)
+			return replay_failed(error, "Filling", f);
+		group_grew(f->pool, POINTERS);
+		for (; i < end && rc == 0; i += n) {
+			for (n = 1; i + n < end && touched_has(t, i + n); n++)
+				;
+			rc = load_bytes(f, i * t->recordsize, MIN((i + n) * t->recordsize, f->start_size), done, total);
+			for (; i + n < end && !touched_has(t, i + n); n++)
+				;
+		}
+		if (rc != 0)
+			return rc;
+	}
+	return 0;
+}
+
+/* What a file would have on disk were all of it there, of blocks that come to what its kind's do on average. */
+static void estimate(rfile_t *f, const sampled_count_t *c)
+{
+	const touched_t *t = &f->touched;
+	uint64_t rs = t->recordsize, windows = 0, whole;
+	double records, above; /* indirect blocks */
+	double data = c->data > 0 ? (double)c->data_used / (double)c->data : 0.0;
+	double indirect = c->indirect > 0 ? (double)c->indirect_used / (double)c->indirect : 0.0;
+
+	for (uint64_t w = 0; w < t->records; w += FANOUT) {
+		uint64_t i = w, end = MIN(w + FANOUT, t->records);
+
+		while (i < end && !touched_has(t, i))
+			i++;
+		windows += i == end;
+	}
+	f->missing = data * (double)(t->records - t->count) + indirect * (double)windows;
+	whole = f->spec->whole_start;
+	records = ceil((double)whole / (double)rs);
+	above = records > 1 ? ceil(records / FANOUT) : 0.0;
+	if (f->stands_for > 1.0) {
+		f->space = data * records + indirect * above;
+		f->missing *= f->stands_for;
+	}
+	f->logical = records * (double)MIN(rs, MAX(whole, 1)) + above * POINTERS;
+	f->compressed = c->data > 0 ? records * (double)c->data_compressed / (double)c->data : 0.0;
+	if (c->indirect > 0)
+		f->compressed += above * (double)c->indirect_compressed / (double)c->indirect;
+}
+
+static int load_all_touched(void)
+{
+	touched_t *touched = calloc(R.nfiles + 1, sizeof(*touched));
+	uint64_t total = 0;
+	int rc;
+
+	if (touched == NULL)
+		abort();
+	for (size_t i = 0; i < R.nfiles; i++) {
+		const rfile_t *f = &R.files[i];
+		uint64_t rs = f->known ? R.spec->datasets[f->dataset].recordsize : 1;
+
+		touched[i].recordsize = rs;
+		touched[i].records = f->known ? (f->start_size + rs - 1) / rs : 0;
+	}
+	touched_find(R.ops, touched, R.nfiles);
+	for (size_t i = 0; i < R.nfiles; i++)
+		R.files[i].touched = touched[i];
+	free(touched);
+	for (size_t d = 0; d < R.spec->ndatasets; d++)
+		for (size_t k = 0; k < R.spec->ncontent; k++)
+			touch_some((int)d, &R.content[k]);
+	for (size_t i = 0; i < R.nfiles; i++)
+		total += R.files[i].touched.count * R.files[i].touched.recordsize;
+	for (size_t d = 0; d < R.spec->ndatasets; d++)
+		for (size_t k = 0; k < R.spec->ncontent; k++) {
+			sampled_count_t c;
+			uint64_t records = 0;
+
+			sampled_count();
+			for (size_t i = 0; i < R.nfiles; i++) {
+				if (!of_kind(&R.files[i], (int)d, &R.content[k]))
+					continue;
+				records += R.files[i].touched.count;
+				if ((rc = load_touched(&R.files[i], &R.r->load_bytes, total)) != 0)
+					return rc;
+			}
+			if (records == 0)
+				continue;
+			pool_sync(R.spec->datasets[d].pool);
+			c = sampled_counted();
+			/* One of zeros alone is no block, and takes none. */
+			c.data = records;
+			R.used += (double)c.used;
+			R.allocated += (double)c.allocated;
+			for (size_t i = 0; i < R.nfiles; i++)
+				if (counts_as(&R.files[i], (int)d, &R.content[k]))
+					estimate(&R.files[i], &c);
+		}
+	for (size_t i = 0; i < R.nfiles; i++)
+		touched_free(&R.files[i].touched);
+	return 0;
+}
+
+/* --- age --- */
+
+static fl_file_t *aging_file(const spec_file_t *f)
+{
+	return R.files[f->id].f;
+}
+
+static void aging_progress(double done)
+{
+	replay_tell("age", done, false);
+}
+
+/* Every file, and the pool's past. */
+int load_all(void)
+{
+	uint64_t total = 0;
+	int rc;
+
+	if (pool_create_all(R.spec, &R.pace, POOL_HOLDS, R.err) != 0 || pool_open_volumes(R.spec, R.vols, R.err) != 0)
+		return EXIT_FAILED;
+	replay_settle();
+	for (size_t i = 0; i < R.nfiles; i++)
+		total += R.files[i].known ? R.files[i].start_size : 0;
+	pool_loading(R.spec->arc_max);
+	if (R.spec->touched && (rc = load_all_touched()) != 0)
+		return rc;
+	for (size_t i = 0; i < R.nfiles && !R.spec->touched; i++) {
+		rfile_t *f = &R.files[i];
+
+		/* An empty file is made by its first operation. */
+		if (f->known && f->start_size > 0 && (rc = load_file(f, &R.r->load_bytes, total)) != 0)
+			return rc;
+	}
+	for (size_t p = 0; p < R.spec->npools; p++)
+		pool_sync((int)p);
+	if (R.spec->age.fill > 0 || R.spec->age.rewrites > 0) {
+		static const age_files_t files = {files_age, aging_file, aging_progress};
+
+		if ((rc = age_run(R.spec, R.vols, &files, &R.r->age, R.err)) != 0)
+			return rc;
+	}
+	for (size_t i = 0; i < R.nfiles; i++)
+		if (R.files[i].f != NULL)
+			fl_release(R.files[i].f, 1);
+	for (size_t i = 0; i < R.spec->ndatasets; i++)
+		fl_volume_close(R.vols[i]);
+	return 0;
+}
+
+/* A pool's export and import: the ARC is empty then. */
+static int again(int pool)
+{
+	char *packed;
+	size_t len;
+
+	if (pool_pack(R.spec, pool, &packed, &len, R.err) != 0)
+		return -1;
+	return pool_unpack(R.spec, &R.pace, pool, packed, len, R.err);
+}
+
+/* The files that were loaded, of pools that were imported. */
+static int open_files(void)
+{
+	char name[64];
+	int error;
+
+	sampled_pools_are_new();
+	if (pool_open_volumes(R.spec, R.vols, R.err) != 0)
+		return EXIT_FAILED;
+	for (size_t i = 0; i < R.spec->ndatasets; i++)
+		sampled_volume(R.vols[i], R.spec->datasets[i].pool);
+	for (size_t i = 0; i < R.nfiles; i++) {
+		if (!R.files[i].known || R.files[i].start_size == 0)
+			continue;
+		files_name(&R.files[i], name, sizeof(name));
+		if ((error = fl_lookup(fl_root(R.vols[R.files[i].dataset]), name, &R.files[i].f)) != 0)
+			return replay_failed(error, "Opening", &R.files[i]);
+	}
+	return 0;
+}
+
+/* Has the files as they were when the trace began: loaded here, or by who made the image. */
+int load_begin(bool imaged)
+{
+	double wall = wall_now(), cpu = cpu_now();
+	int rc;
+
+	replay_tell("load", 0.0, true);
+	if (imaged) {
+		pool_loading(R.spec->arc_max);
+		if (image_import(R.spec, &R.pace, R.err) != 0)
+			return EXIT_FAILED;
+	} else {
+		if ((rc = load_all()) != 0)
+			return rc;
+		for (size_t p = 0; p < R.spec->npools; p++)
+			if (again((int)p) != 0)
+				return EXIT_FAILED;
+	}
+	if ((rc = open_files()) != 0)
+		return rc;
+	pool_live(&R.pace);
+	replay_settle();
+	R.r->load_wall_s += wall_now() - wall;
+	R.r->load_cpu_s += cpu_now() - cpu;
+	replay_tell("load", 1.0, true);
+	return 0;
+}

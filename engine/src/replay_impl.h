@@ -1,0 +1,187 @@
+/* What the parts of a replay share. */
+#ifndef ZTUNE_REPLAY_IMPL_H
+#define ZTUNE_REPLAY_IMPL_H
+
+#include "replay.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "clockwork.h"
+#include "content.h"
+#include "memvdev.h"
+#include "order.h"
+#include "sampled.h"
+#include "touched.h"
+#include "vtime.h"
+#include "weights.h"
+
+#include "zfs.h"
+
+#define REPLAY_PIECE (32ULL << 20) /* bytes: one call is done in pieces of at most this, as OpenZFS does it */
+#define REPLAY_SHADOW (1ULL << 36) /* verify: address space per file */
+
+typedef struct {
+	fl_file_t *f; /* NULL: does not exist now */
+	bool known;   /* the layout has this file */
+	bool unlinked, making;
+	bool elsewhere; /* it is there, and nothing of it is in the sample */
+	int dataset, pool;
+	uint32_t id, names;
+	int log;          /* in R.logs, -1: of none */
+	vqueue_t waiting; /* calls that wait for others on it */
+	uint64_t start_size;
+	const content_t *content;
+	uint8_t *shadow;
+	bool is_read, is_written; /* by the trace */
+	double stands_for;        /* of a sampled file: how many of its calls each of them does */
+	uint64_t whole;           /* bytes of the file of which this is the sample, or its own */
+	const spec_file_t *spec;
+	weights_range_t *certain;  /* its records that stand for themselves */
+	double written, stood_for; /* bytes that calls wrote, and what these stand for */
+	touched_t touched;         /* where not all is loaded */
+	/* Bytes on disk that this file stands for, and its own, when the measure began. */
+	double space, missing; /* missing: of space, what was not loaded */
+	double logical, compressed;
+	uint64_t used;
+} rfile_t;
+
+/* The lock of a log that threads share, and commits without a sync of their own in the trace. */
+typedef struct {
+	double share, owed; /* of waits for another's sync: how many are commits */
+	bool held;
+	uint32_t leaders;        /* who wait for the lock with a sync of the trace */
+	uint64_t asked, covered; /* commits that others are to sync, and how many they have */
+	int32_t file;            /* where it was written last, -1: nowhere */
+	int64_t end;
+	uint32_t *writes; /* calls that write it, in the order of the trace: what is written, whoever comes when */
+	size_t nwrites, came, written;
+	uint64_t covers; /* commits that its holder has written */
+	vqueue_t waiting;
+} commits_t;
+
+/* A call that its thread does not wait for before the next. */
+typedef struct {
+	int64_t recorded_done;
+	int64_t done; /* trace time, NOT_YET */
+} pending_t;
+#define NOT_YET INT64_MIN
+
+typedef struct {
+	uint32_t next; /* its next call, ORDER_NONE if it has no more */
+	double wait_s;
+	int64_t async_until; /* up to when its waits for asynchronous calls are counted */
+	int64_t began;       /* when its last call began */
+	int64_t recorded_began;
+	int64_t done;              /* when the last of those that had to be done before its next call was */
+	int64_t recorded_done;     /* … when recorded */
+	commits_t *holds;          /* it has written this log and is to sync it */
+	uint64_t asked[SPEC_LOGS]; /* by log: which of its commits its own is that is under way, 0: none */
+	bool commits;              /* closed: it is one of those whose commits are the job's */
+	bool background;           /* closed: it writes what they have made dirty */
+	int64_t at;                /* trace time of the call that it has come to */
+	pending_t *pending;
+	size_t npending, pending_room;
+	vqueue_t waiting;
+} thread_t;
+
+/* The replay that this process does. */
+typedef struct {
+	const spec_t *spec;
+	const ops_t *ops;
+	result_t *r;
+	pace_t pace;
+	fl_volume_t **vols;
+	content_t *content;
+	rfile_t *files;
+	size_t nfiles;
+	thread_t *threads;
+	uint8_t *buf;  /* of the load */
+	uint8_t *sink; /* what is read, and nobody looks at */
+	order_t order;
+	double busy;    /* closed: how much of what threads that share a log do between calls is the processors' work */
+	int64_t *ended; /* by sync, the trace time at which it was done */
+	bool *begun;    /* by sync of such a log */
+	int64_t zero;   /* virtual time at which the trace began */
+	uint64_t done, in_call;
+	uint32_t threads_left;
+	int64_t end;      /* trace time at which the last call was done */
+	int64_t recorded; /* … when recorded */
+	bool by_commits;
+	uint64_t most, paced; /* of what tells the pace: how many are most, and how many have ended */
+	int rc;
+	vqueue_t waiting;          /* who waits for the threads */
+	commits_t logs[SPEC_LOGS]; /* whose commits go together */
+	/* Closed: how far those have come whose commits are the job's, and who waits for that. */
+	struct {
+		uint64_t threads;
+		int64_t sum;   /* of their trace times */
+		int64_t least; /* that somebody waits for */
+		vqueue_t waiting;
+	} job;
+	/* per pool */
+	uint64_t group[16]; /* bytes loaded in the open transaction group */
+	uint64_t txg_start[16];
+	/* Bytes of files' blocks: what was loaded, as datasets and as pools count it; when the measure began, and for all. */
+	double used, allocated, real, stands;
+	uint64_t whole; /* bytes in the ARC whatever was sampled */
+	err_t *err;
+} replay_t;
+extern replay_t R;
+
+/* The trace's time, ns. */
+int64_t replay_now(void);
+/* Says how far a phase is, if that is wanted: now, or a few times a second. */
+void replay_tell(const char *phase, double done, bool force);
+/* What could not be done with a file of a pool, as the replay's error; EXIT_FAILED. */
+int replay_failed(int error, const char *what, const rfile_t *f);
+/* Waits until OpenZFS has nothing to do and no I/O is under way. */
+void replay_quiesce(void);
+/* … after its own tasks have ended. */
+void replay_settle(void);
+
+/* load.c: every file, and the pool's past. */
+int load_all(void);
+/* Has the files as they were when the trace began: loaded here, or by who made the image. */
+int load_begin(bool imaged);
+
+/* stands.c: for how many bytes each of a part of a file stands. */
+double stands_for(const rfile_t *f, uint64_t off, uint64_t len);
+double stands_for_call(const rfile_t *f, const op_t *o);
+/* A file has come to be: how many each of its blocks stands for. */
+void stands_set(rfile_t *f);
+/* What fl_logged calls. */
+void stands_logged(fl_file_t *file, uint64_t off, uint64_t bytes);
+/* As the caches begin to fill: what is in the ARC already, and what will be of files that are read whole. */
+void stands_note_whole(void);
+/* As the measure begins. */
+void stands_note_space(void);
+/* How many times as far apart lies on the whole disks what is on these. */
+double stands_spread(void);
+/* Has the result say the space that all files take, as much as they stand for. */
+void stands_space(void);
+
+/* files.c: what calls do to files. */
+extern const fl_new_t files_new;
+void files_name(const rfile_t *f, char *name, size_t len);
+rfile_t *files_known(int32_t id);
+int files_do(const op_t *o);
+int files_read(rfile_t *f, uint64_t off, uint64_t left, uint64_t *total);
+/* Nobody has it open any more. */
+void files_destroy(rfile_t *f);
+/* verify: bytes of a file are written; NULL: as zeros. */
+void files_shadow(rfile_t *f, uint64_t off, uint64_t len, const uint8_t *buf);
+/* A write of the pool's past. */
+int files_age(const spec_file_t *f, uint64_t off, uint64_t len);
+/* Has the ARC within its limit; EXIT_FAILED where OpenZFS does not keep that. */
+int files_limit_arc(void);
+
+/* threads.c: brings into the caches what the trace begins with; done: how many of its operations that are. */
+int threads_warm(uint64_t *done);
+/* Lets the trace's threads run, each from its first call on, until all are done. */
+int threads_run(uint64_t first);
+
+#endif
