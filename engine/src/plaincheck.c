@@ -22,6 +22,7 @@
 #include "spec.h"
 #include "store.h"
 #include "touched.h"
+#include "waits.h"
 #include "weights.h"
 
 #define PAGE 4096U
@@ -213,6 +214,33 @@ static int run_weights(const char *rate)
 	return 0;
 }
 
+#define WAIT_THREADS 256
+
+static int run_waits(void)
+{
+	static wait_sum_t w[WAIT_THREADS];
+	static double whole[WAIT_THREADS][WAIT_KINDS];
+	char line[128];
+	unsigned int thread, kind;
+	double a, b;
+	bool told = false;
+
+	while (fgets(line, sizeof(line), stdin) != NULL) {
+		if (sscanf(line, "wait %u %u %lf %lf", &thread, &kind, &a, &b) == 4 && thread < WAIT_THREADS &&
+		    kind < WAIT_KINDS) {
+			wait_add(&w[thread], (int)kind, a, b);
+		} else if (sscanf(line, "whole %u %lf %lf", &thread, &a, &b) == 3 && thread < WAIT_THREADS) {
+			whole[thread][WAIT_READ] = a;
+			whole[thread][WAIT_WRITE] = b;
+			told = true;
+		} else {
+			return EXIT_FAILED;
+		}
+	}
+	(void)printf("%.9f\n", wait_most(w, WAIT_THREADS, told ? whole : NULL));
+	return 0;
+}
+
 int main(int argc, char **argv)
 {
 	err_t e;
@@ -238,6 +266,8 @@ int main(int argc, char **argv)
 		return run_touched(argv[2], argv[3], argv[4]);
 	} else if (argc == 3 && strcmp(argv[1], "weights") == 0) {
 		return run_weights(argv[2]);
+	} else if (argc == 2 && strcmp(argv[1], "waits") == 0) {
+		return run_waits();
 	} else if (argc == 4 && strcmp(argv[1], "store") == 0) {
 		return run_store(argv[2], strcmp(argv[3], "file") == 0);
 	} else {

@@ -75,6 +75,11 @@ static int prepare(void)
 		    (unsigned long long)R.ops->nops, ORDER_NONE - 1);
 		return EXIT_INPUT;
 	}
+	if (R.spec->nthreads > 0 && R.spec->nthreads != R.ops->nthreads) {
+		(void)err_set(R.err, "spec: spec.threads has %zu threads, and the ops have %u.", R.spec->nthreads,
+		    R.ops->nthreads);
+		return EXIT_INPUT;
+	}
 	for (size_t i = 0; i < R.spec->nfiles; i++)
 		top = MAX(top, (size_t)R.spec->files[i].id + 1);
 	R.nfiles = top;
@@ -389,8 +394,7 @@ int replay_run(const spec_t *spec, const ops_t *ops, const char *image, result_t
 			    R.files[i].stands_for > 1.0 ? R.files[i].whole : fl_size(R.files[i].f);
 	if (spec->touched || spec->rate > 1)
 		stands_space();
-	for (uint32_t i = 0; i < ops->nthreads; i++)
-		r->thread_wait_s_max = MAX(r->thread_wait_s_max, R.threads[i].wait_s);
+	r->thread_wait_s_max = threads_most_waited();
 	if (r->skipped > 0)
 		warn("%" PRIu64
 		     " operations were left out: their file is not in the layout, or did not exist at that time.",

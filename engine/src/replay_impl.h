@@ -17,6 +17,7 @@
 #include "sampled.h"
 #include "touched.h"
 #include "vtime.h"
+#include "waits.h"
 #include "weights.h"
 
 #include "zfs.h"
@@ -72,7 +73,7 @@ typedef struct {
 
 typedef struct {
 	uint32_t next; /* its next call, ORDER_NONE if it has no more */
-	double wait_s;
+	wait_sum_t wait;
 	int64_t async_until; /* up to when its waits for asynchronous calls are counted */
 	int64_t began;       /* when its last call began */
 	int64_t recorded_began;
@@ -183,5 +184,7 @@ int files_limit_arc(void);
 int threads_warm(uint64_t *done);
 /* Lets the trace's threads run, each from its first call on, until all are done. */
 int threads_run(uint64_t first);
+/* The most seconds that one of them waited for its calls, and those that these stand for. */
+double threads_most_waited(void);
 
 #endif

@@ -693,12 +693,38 @@ static int parse_processor(const json_t *j, spec_t *s, err_t *err)
 	return 0;
 }
 
+/* Of each thread how many calls of each kind the whole has. */
+static int parse_threads(const json_t *root, spec_t *s, err_t *err)
+{
+	const json_t *a = json_object_get(root, "threads"), *one;
+	size_t i;
+
+	if (a == NULL)
+		return 0;
+	if (!json_is_array(a))
+		return err_set(err, "spec: spec.threads must be a list of reads and writes, a pair for each thread.");
+	s->nthreads = json_array_size(a);
+	if ((s->threads = calloc(s->nthreads + 1, sizeof(*s->threads))) == NULL)
+		abort();
+	json_array_foreach(a, i, one) {
+		for (size_t k = 0; k < WAIT_KINDS; k++) {
+			const json_t *n = json_array_get(one, k);
+
+			if (json_array_size(one) != WAIT_KINDS || !json_is_integer(n) || json_integer_value(n) < 0)
+				return err_set(err, "spec: threads[%zu] must be two whole numbers: reads and writes.",
+				    i);
+			s->threads[i][k] = (double)json_integer_value(n);
+		}
+	}
+	return 0;
+}
+
 static int parse_root(const json_t *root, spec_t *s, err_t *err)
 {
 	static const char *const keys[] = {"version", "seed", "arc_max", "host_memory", "pools", "datasets", "profiles",
 		"files", "content", "tunables", "closed", "verify", "backing", "backing_dir", "memory_limit",
 		"file_limit", "age", "processor", "sample", "load", "operations", "first", "logs", "log_operations",
-		NULL};
+		"threads", NULL};
 	static const char *const backings[] = {"memory", "file"};
 	static const char *const loads[] = {"all", "touched"};
 	int64_t n;
@@ -754,7 +780,8 @@ static int parse_root(const json_t *root, spec_t *s, err_t *err)
 	    parse_processor(json_object_get(root, "processor"), s, err) != 0)
 		return -1;
 	if (parse_maps(root, s, err) != 0 || parse_pools(root, s, err) != 0 || parse_datasets(root, s, err) != 0 ||
-	    parse_files(root, s, err) != 0 || parse_logs(root, s, err) != 0 || parse_age(root, &s->age, err) != 0)
+	    parse_files(root, s, err) != 0 || parse_logs(root, s, err) != 0 || parse_age(root, &s->age, err) != 0 ||
+	    parse_threads(root, s, err) != 0)
 		return -1;
 	return 0;
 }
@@ -819,5 +846,6 @@ void spec_free(spec_t *s)
 	free(s->content);
 	free(s->tunables);
 	free(s->rates);
+	free(s->threads);
 	memset(s, 0, sizeof(*s));
 }

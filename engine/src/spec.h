@@ -8,6 +8,7 @@
 
 #include "err.h"
 #include "model.h"
+#include "waits.h"
 
 #define SPEC_NAME 128
 
@@ -108,8 +109,10 @@ typedef struct spec {
 	int64_t log_operations[SPEC_LOGS]; /* of the job whose log it is; of one job all have its operations */
 	bool closed;                       /* threads go on as soon as they would have, not when they were recorded */
 	bool verify;
-	int rate;     /* of sampled files one byte in so many is there; 1: nothing was sampled */
-	bool touched; /* of files that records alone are loaded that the trace touches */
+	int rate;                      /* of sampled files one byte in so many is there; 1: nothing was sampled */
+	double (*threads)[WAIT_KINDS]; /* how many calls each thread has in the whole of what chance took part of */
+	size_t nthreads;               /* 0: not known */
+	bool touched;                  /* of files that records alone are loaded that the trace touches */
 	bool file_backing;
 	char backing_dir[4096];            /* "" = none */
 	uint64_t memory_limit, file_limit; /* bytes that the process may take here; 0 = any */

@@ -341,12 +341,13 @@ static int64_t due(const thread_t *t, uint64_t i)
 	return MAX(when, R.ended[after] + o->t - (R.ops->op[after].t + R.ops->op[after].dur));
 }
 
-/* How many calls of its thread this one stands for. */
-static double calls_of(const op_t *o)
+/* The thread has waited for a call. */
+static void waited(thread_t *t, const op_t *o, int64_t ns)
 {
 	const rfile_t *f = o->op == OP_READ || o->op == OP_WRITE || o->op == OP_COPY ? files_known(o->file) : NULL;
 
-	return f != NULL ? stands_for_call(f, o) : 1.0;
+	wait_add(&t->wait, o->op == OP_READ ? WAIT_READ : WAIT_WRITE, (double)ns / 1e9,
+	    f != NULL ? stands_for_call(f, o) : 1.0);
 }
 
 typedef struct {
@@ -366,8 +367,10 @@ static void async_main(void *arg)
 	now = replay_now();
 	/* Requests handed over in a batch are waited for together. */
 	if (now > t->async_until) {
-		t->wait_s += (double)(now - MAX(start, t->async_until)) / 1e9 * calls_of(o);
+		waited(t, o, now - MAX(start, t->async_until));
 		t->async_until = now;
+	} else {
+		waited(t, o, 0);
 	}
 	for (size_t i = 0; i < t->npending; i++)
 		if (t->pending[i].done == NOT_YET && t->pending[i].recorded_done == o->t + o->dur) {
@@ -470,7 +473,7 @@ static void follow(thread_t *t, uint32_t i)
 	else
 		commit_with_others(log_of(sync));
 	t->done = replay_now();
-	t->wait_s += (double)(t->done - came) / 1e9;
+	t->wait.exact += (double)(t->done - came) / 1e9;
 	t->recorded_done = MAX(t->recorded_done, sync->t + sync->dur);
 	R.order.waited[i] = 0;
 	R.order.after[i] = ORDER_NONE;
@@ -604,7 +607,7 @@ static void thread_main(void *arg)
 		call(i);
 		t->done = replay_now();
 		t->recorded_done = MAX(t->recorded_done, o->t + o->dur);
-		t->wait_s += (double)(t->done - t->began) / 1e9 * calls_of(o);
+		waited(t, o, t->done - t->began);
 	}
 	while (!take_in(t, INT64_MAX))
 		(void)vtime_wait(&t->waiting, VTIME_NEVER);
@@ -691,4 +694,18 @@ int threads_warm(uint64_t *done)
 	processor_unread = false;
 	*done = i;
 	return 0;
+}
+
+double threads_most_waited(void)
+{
+	wait_sum_t *all = calloc((size_t)R.ops->nthreads + 1, sizeof(*all));
+	double most;
+
+	if (all == NULL)
+		abort();
+	for (uint32_t i = 0; i < R.ops->nthreads; i++)
+		all[i] = R.threads[i].wait;
+	most = wait_most(all, R.ops->nthreads, R.spec->nthreads > 0 ? R.spec->threads : NULL);
+	free(all);
+	return most;
 }

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,7 +20,6 @@ from ztune.trace.sampling import (
     default_rate,
     is_all,
     parse_rate,
-    sample,
     work,
 )
 from ztune.trace.schema import Op
@@ -31,6 +31,10 @@ FILES = (
     OpsFile(WAL, 0, "wal", "/db/wal", 1, 1 << 20),
     OpsFile(SMALL, 8192, "data", "/db/small", 2, 8192),
 )
+
+
+def sample(ops: Path, files: Sequence[OpsFile], rate: Rate, target: Path) -> tuple[OpsFile, ...]:
+    return sampling.sample(ops, files, rate, target).files
 
 
 def ops(path: Path, *rows: tuple[int, int, int, int]) -> Path:
@@ -232,6 +236,21 @@ def test_a_role_of_few_regions_is_sampled_less(tmp_path: Path) -> None:
     assert files[TEMP] == few[TEMP]
 
 
+def test_of_each_thread_the_calls_are_known_that_chance_takes_a_part_of(tmp_path: Path) -> None:
+    rows = [(Op.READ, DATA, at * REGION, 8192) for at in range(REGIONS)] * 3
+    rows += [(Op.WRITE, DATA, 7 * REGION, 8192)] * 400  # it stands out
+    rows += [(Op.WRITE, DATA, 6 * REGION, 3 * REGION), (Op.WRITE, WAL, 0, 4096), (Op.FSYNC, WAL, -1, -1)]
+    whole = ops(tmp_path / "ops.bin", *rows)
+    found = sampling.sample(whole, FILES, Rate(4), tmp_path / "part.bin")
+    assert len(found.files[DATA].certain) == 1
+    # Three reads of each region but the one, and two regions of the last write.
+    assert found.calls == ((3 * (REGIONS - 1), 2),)
+    assert found.calls == sampling.sample(whole, FILES, Rate(4, 1), tmp_path / "part.bin").calls
+    recorded = (replace(FILES[DATA], recorded=2, ino=7), *FILES[1:])
+    ((reads, writes),) = sampling.sample(whole, recorded, Rate(4), tmp_path / "part.bin").calls
+    assert (reads, writes) == (2 * 3 * REGIONS, 2 * 403)
+
+
 def test_the_default_goes_by_the_role_of_most_regions(tmp_path: Path) -> None:
     whole = ops(tmp_path / "ops.bin", (Op.READ, DATA, 0, 8192), (Op.READ, TEMP, 0, 8192))
     assert work(whole, WITH_TEMP).regions == REGIONS + 1
@@ -251,8 +270,9 @@ def test_all_is_plain_without_the_operations() -> None:
     assert not is_all(sampling.EVENTS + 1, 1 << 20, 1 << 30, floor)
     assert not is_all(1000, sampling.LOADED + 1, 1 << 30, floor)
     # No part of such an ARC is large enough.
-    assert is_all(10**9, 1 << 50, 2 * floor - 1, floor)
-    assert default_rate(Work(10**9, 1 << 50, 1 << 50, 1 << 30), 2 * floor - 1, floor) == 1
+    assert not is_all(10**9, 1 << 50, 4 * floor, floor)
+    assert is_all(10**9, 1 << 50, 4 * floor - 1, floor)
+    assert default_rate(Work(10**9, 1 << 50, 1 << 50, 1 << 30), 4 * floor - 1, floor) == 1
 
 
 def test_operations_are_read_part_by_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

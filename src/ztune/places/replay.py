@@ -122,12 +122,14 @@ def _sampled(inputs: Inputs, rate: Rate) -> Inputs:
     ops, index = folder / f"{name}.bin", folder / f"{name}.json"
     with shared_files.locked(folder / "lock"):
         if ops.is_file() and index.is_file():
-            files = tuple(OpsFile.of_json(f) for f in json.loads(index.read_text()))
+            kept = json.loads(index.read_text())
+            files, calls = tuple(OpsFile.of_json(f) for f in kept["files"]), tuple(map(tuple, kept["calls"]))
         else:
-            files = sampling.sample(inputs.ops, inputs.files, rate, ops)
+            made = sampling.sample(inputs.ops, inputs.files, rate, ops)
+            files, calls = made.files, made.calls
             with shared_files.replacing(index) as partial:
-                partial.write_text(json.dumps([vars(f) for f in files]))
-    return replace(inputs, ops=ops, files=files)
+                partial.write_text(json.dumps({"files": [vars(f) for f in files], "calls": calls}))
+    return replace(inputs, ops=ops, files=files, calls=calls)
 
 
 @functools.cache
@@ -211,6 +213,8 @@ class Replay:
                 "fill": age.fill, "rewrites": age.rewrites, "snapshots": age.snapshots, **clones
             }  # fmt: skip
         spec = {**sampled(spec, self.rate.of, self.rate.region), "files": files}
+        if self.inputs.calls:
+            spec["threads"] = [list(one) for one in self.inputs.calls]
         if spec["arc_max"] < MIN_ARC:
             sampling.check_rate(self.rate.of, layout.arc, MIN_ARC)
         # What ages is rewritten everywhere.

@@ -109,7 +109,8 @@ class Inputs:
     """What the engine reads beside the spec.
 
     ``content``: its name in the spec → the file. ``beside``: how many operations a neighbour's job did, where
-    its files are among these; None without one.
+    its files are among these; None without one. ``calls``: of a sample, how many reads and writes each thread
+    has in the whole.
     """
 
     ops: Path
@@ -117,6 +118,7 @@ class Inputs:
     content: dict[str, Path]
     warnings: tuple[str, ...]
     beside: int | None = None
+    calls: tuple[tuple[int, int], ...] = ()
 
 
 def export_ops(trace: Trace, path: Path | str) -> OpsInfo:

@@ -35,11 +35,12 @@ from ztune.trace.ops import RECORD, OpsFile, ops_parts, read_header
 from ztune.trace.schema import Flag, Op
 from ztune.units import format_size
 
-VERSION = 5  # part of the file names of samples
+VERSION = 6  # part of the file names of samples
 REGION = recording.REGION
 """Bytes of a region at least; it is as large as the largest record of a study."""
 _SYNCS = (Op.FSYNC, Op.FDATASYNC, Op.MSYNC)
 _MOVED = recording.MOVED
+_CALLS = (Op.READ, Op.WRITE, Op.COPY)
 
 CERTAIN = 64
 """Regions that are in every sample, at most."""
@@ -72,8 +73,17 @@ def parse_rate(text: str) -> int:
     return int(many)
 
 
-def sample(ops: Path, files: Sequence[OpsFile], rate: Rate, target: Path) -> tuple[OpsFile, ...]:
-    """Write the operations of the sample to ``target``, and return its files, with the sizes that they have.
+@dataclass(frozen=True)
+class Sample:
+    """What a sample's operations are on. ``files``: with the sizes that they have in it; ``calls``: how many
+    reads and writes each thread has, in the whole, of what chance took a part of."""
+
+    files: tuple[OpsFile, ...]
+    calls: tuple[tuple[int, int], ...]
+
+
+def sample(ops: Path, files: Sequence[OpsFile], rate: Rate, target: Path) -> Sample:
+    """Write the operations of the sample to ``target``, and return what they are on.
 
     Raises InputError where a role with reads or writes has none left, and if the disk is full.
     """
@@ -81,11 +91,13 @@ def sample(ops: Path, files: Sequence[OpsFile], rate: Rate, target: Path) -> tup
     regions.take(_used(ops, regions), rate)
     before, after = np.zeros(len(files), np.int64), np.zeros(len(files), np.int64)
     header = read_header(ops).copy()
+    calls = np.zeros((2, int(header["nthreads"][0])), np.int64)
     total = 0
     with writing(target) as out:
         out.write(header.tobytes())
         for part in ops_parts(ops):
             before += np.bincount(part["file"][regions.moved(part)], minlength=len(files))
+            regions.count_calls(part, calls)
             part = part[_mapped(part, regions)]
             after += np.bincount(part["file"][regions.moved(part)], minlength=len(files))
             out.write(part.tobytes())
@@ -94,7 +106,8 @@ def sample(ops: Path, files: Sequence[OpsFile], rate: Rate, target: Path) -> tup
         header["nops"] = total
         out.seek(0)
         out.write(header.tobytes())
-    return tuple(_sampled(file, regions) if regions.rate_of(file) > 1 else file for file in files)
+    mine = tuple(_sampled(file, regions) if regions.rate_of(file) > 1 else file for file in files)
+    return Sample(mine, tuple((reads, writes) for reads, writes in calls.T.tolist()))
 
 
 def _sampled(file: OpsFile, regions: _Regions) -> OpsFile:
@@ -192,6 +205,8 @@ class _Regions:
                 self._there[begin:end] = recording.taken(f.ino, number, f.recorded)
                 self._recorded = f.recorded
         self._rates: dict[str, int] = {}
+        self._by_chance = np.zeros(len(self._first), bool)  # by file: whether the sample has a part
+        self._stand_out = np.empty(0, np.int64)  # those that are certain
         self._taken = np.zeros(self.count, bool)
         self._certain = np.zeros(self.count, bool)
         self._rank = np.zeros(self.count, np.int32)  # taken ones before it
@@ -207,9 +222,12 @@ class _Regions:
             there = self._there[begin:end] & ~self._certain[begin:end]
             mine = min(rate.of, most_for(int(there.sum())))
             self._rates[role] = mine * self._recorded
+            if self._rates[role] > 1:
+                self._by_chance |= (self._first >= begin) & (self._first < end)
             self._taken[begin:end][there] = _taken(
                 used.calls[begin:end][there], chance[there], Rate(mine, rate.part % mine)
             )
+        self._stand_out = np.flatnonzero(self._certain)
         self._taken |= self._certain
         np.cumsum(self._taken, out=self._rank)
         self._rank -= self._taken
@@ -217,6 +235,17 @@ class _Regions:
     def rate_of(self, file: OpsFile) -> int:
         """Return one region in how many of ``file`` is in the sample; 1: all."""
         return self._rates[file.role] if file.id in self.files else 1
+
+    def count_calls(self, part: Ops, calls: Ints) -> None:
+        """Add to ``calls``, reads and writes by thread, those of ``part`` that chance takes a part of: one of
+        several regions counts in each."""
+        rows = part[np.isin(part["op"], _CALLS) & self._by_chance[part["file"]]]
+        first = self.of(rows["file"], rows["offset"])
+        end = self.of(rows["file"], rows["offset"] + np.maximum(rows["size"], 1) - 1) + 1
+        certain = np.searchsorted(self._stand_out, end) - np.searchsorted(self._stand_out, first)
+        each = (end - first - certain) * self._recorded
+        for kind, mine in enumerate((rows["op"] == Op.READ, rows["op"] != Op.READ)):
+            np.add.at(calls[kind], rows["thread"][mine], each[mine])
 
     def certain_of(self, number: int) -> tuple[tuple[int, int], ...]:
         """Return offset and bytes of what of a file every sample has, by where it is in the sample's file."""
@@ -397,6 +426,9 @@ EVENTS = 150_000
 """Operations of a sample: about 15 s of an engine, which does some 14,000 a second."""
 LEAST_REGIONS = 4
 """Of each role a sample has so many at least, where there are."""
+ARC_ABOVE_FLOOR = 2
+"""So many times the least ARC that OpenZFS takes a sample has by default: what never shrinks, such as what is
+in use, is too large a part of less."""
 LOADED = 4 << 30
 """Bytes that a replay loads at most, about: where calls lie apart, that is a record of 1 MiB for each."""
 
@@ -405,11 +437,11 @@ def default_rate(of: Work, least_arc: int, floor: int) -> int:
     """Return how many regions one stands for by default: a power of two, 1 for what costs little.
 
     So many that neither the operations nor what is loaded for them takes an engine long, and not more than
-    the study's smallest ARC allows: a part of it must be ``floor`` bytes, the least that OpenZFS takes. A
-    role of which a sample would have too few regions has more.
+    the study's smallest ARC allows: a part of it must be well above ``floor`` bytes, the least that OpenZFS
+    takes. A role of which a sample would have too few regions has more.
     """
     wanted = max(of.events / EVENTS, of.touched / LOADED, 1.0)
-    allowed = min(_power_of_two(least_arc // floor), most_for(of.regions))
+    allowed = min(_power_of_two(least_arc // (ARC_ABOVE_FLOOR * floor)), most_for(of.regions))
     return min(1 << math.ceil(math.log2(wanted)), allowed)
 
 
@@ -425,7 +457,7 @@ def _power_of_two(most: int) -> int:
 def is_all(events: int, data: int, least_arc: int, floor: int) -> bool:
     """Return whether ``default_rate`` is 1 whatever the operations are: there are ``events`` of them at most,
     on ``data`` bytes of files."""
-    return (events <= EVENTS and data <= LOADED) or least_arc // floor < 2
+    return (events <= EVENTS and data <= LOADED) or least_arc // (ARC_ABOVE_FLOOR * floor) < 2
 
 
 def check_rate(of: int, least_arc: int, floor: int) -> None:

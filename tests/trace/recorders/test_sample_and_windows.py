@@ -113,7 +113,7 @@ def test_a_replay_of_a_recorded_sample_has_its_regions_side_by_side(
     info = export_ops(trace, tmp_path / "ops.bin")
     data = next(file for file in info.files if file.path.endswith("data.db"))
     assert data.recorded == 4 and data.ino
-    files = sample(tmp_path / "ops.bin", info.files, Rate(4, 0), tmp_path / "sample.bin")
+    files = sample(tmp_path / "ops.bin", info.files, Rate(4, 0), tmp_path / "sample.bin").files
     packed = read_ops(tmp_path / "sample.bin")[1]
     mine = packed[(packed["file"] == data.id) & np.isin(packed["op"], (Op.READ, Op.WRITE))]
     assert files[data.id].sampled and files[data.id].whole == MIB * REGION
