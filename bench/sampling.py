@@ -24,7 +24,7 @@ import statistics
 import sys
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from ztune import paths
@@ -62,15 +62,18 @@ WHOLE = 4 << 30
 
 @dataclass(frozen=True)
 class Recorded:
-    """A recording: its workload, and what that is given."""
+    """A recording: its workload, what that is given, and what in place of it with ``--size``."""
 
     workload: str
     parameters: dict[str, str]
+    larger: dict[str, str] = field(default_factory=dict)
 
 
 RECORDINGS = {
     "postgres": Recorded("postgres-oltp", {"size": "1500M", "rate": "400", "seconds": "30"}),
-    "rocksdb": Recorded("rocksdb", {"size": "1500M", "rate": "1500", "seconds": "30"}),
+    "rocksdb": Recorded(
+        "rocksdb", {"size": "1500M", "rate": "1500", "seconds": "30"}, {"write_buffer": "4M"}
+    ),
     "mariadb": Recorded("mariadb-oltp", {"size": "1500M", "rate": "100", "seconds": "30"}),
     "wiredtiger": Recorded(
         "mongo-restore", {"size": "1G", "engine": "wiredtiger", "block_compressor": "none"}
@@ -105,7 +108,7 @@ def recording(name: str) -> Trace:
     of, path = RECORDINGS[known], paths.traces() / f"sampling-{name}.trace"
     if path.exists():
         return Trace.open(path)
-    parameters = {**of.parameters, **({"size": size} if size else {})}
+    parameters = {**of.parameters, **({"size": size, **of.larger} if size else {})}
     return record_workload(registry.make(of.workload, parameters), "auto", path)
 
 
