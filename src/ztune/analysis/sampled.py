@@ -24,12 +24,12 @@ SHOWN = ("modelled_s", "read", "written", "write_ops", "allocated", "zil_bytes")
 NEXT_TO_NOTHING = 0.001
 """Of the largest figure of its unit: one that is smaller has no share worth saying."""
 ALIKE = {
-    "modelled_s": 0.03, "read": 0.005, "written": 0.02, "write_ops": 0.03, "allocated": 0.02,
+    "modelled_s": 0.03, "read": 0.01, "written": 0.02, "write_ops": 0.03, "allocated": 0.02,
     "zil_bytes": 0.02,
 }  # fmt: skip
 """Metric → by which share of it samples may be off together, for each halving of the rate: how blocks are put
-together to writes depends on how long the runs of them are. Chosen on bench/sampling.py's recordings
-(docs/accuracy.md)."""
+together to writes depends on how long the runs of them are. Chosen on bench/sampling.py's recordings at 1/4
+(docs/accuracy.md), and of bytes read on a made-up terabyte at 1/128 (docs/sampling.md)."""
 
 
 @dataclass(frozen=True)
