@@ -150,7 +150,7 @@ def check_mount() -> Checked:
 
 ATTACHED = {
     "functions": "at the functions of file calls alone",
-    "tracepoints": "at tracepoints that all system calls pass: programs at functions do not work on this kernel",
+    "tracepoints": "at tracepoints that all system calls pass: programs at functions do not work here",
 }
 """What helpers say that they are attached to, for a sentence."""
 
