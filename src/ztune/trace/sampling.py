@@ -74,7 +74,7 @@ def parse_rate(text: str) -> int:
 
 
 @dataclass(frozen=True)
-class Sample:
+class SampledOps:
     """What a sample's operations are on. ``files``: with the sizes that they have in it; ``calls``: how many
     reads and writes each thread has, in the whole, of what chance took a part of."""
 
@@ -82,7 +82,7 @@ class Sample:
     calls: tuple[tuple[int, int], ...]
 
 
-def sample(ops: Path, files: Sequence[OpsFile], rate: Rate, target: Path) -> Sample:
+def sample(ops: Path, files: Sequence[OpsFile], rate: Rate, target: Path) -> SampledOps:
     """Write the operations of the sample to ``target``, and return what they are on.
 
     Raises InputError where a role with reads or writes has none left, and if the disk is full.
@@ -107,7 +107,7 @@ def sample(ops: Path, files: Sequence[OpsFile], rate: Rate, target: Path) -> Sam
         out.seek(0)
         out.write(header.tobytes())
     mine = tuple(_sampled(file, regions) if regions.rate_of(file) > 1 else file for file in files)
-    return Sample(mine, tuple((reads, writes) for reads, writes in calls.T.tolist()))
+    return SampledOps(mine, tuple((reads, writes) for reads, writes in calls.T.tolist()))
 
 
 def _sampled(file: OpsFile, regions: _Regions) -> OpsFile:
