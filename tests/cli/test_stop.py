@@ -184,19 +184,27 @@ def test_while_power_is_cut(scene: Scene) -> None:
     scene.end(process)
 
 
-def test_while_the_lab_is_built(scene: Scene) -> None:
-    """The compiler has a session of its own, so that nobody but us ends it."""
+@pytest.mark.parametrize("as_it_begins", [False, True])
+def test_while_the_lab_is_built(as_it_begins: bool, scene: Scene) -> None:
+    """The compiler has a session of its own, so that nobody but us ends it: also of a stop that comes when it
+    runs and nobody here has it yet."""
     code = (
-        "from pathlib import Path; import subprocess, sys, types; from ztune.cli import main as m; "
+        "from pathlib import Path; import os, subprocess, sys, time, types; from ztune.cli import main as m; "
         "from ztune.lab import build\n"
+        "begin = subprocess.Popen\n"
+        "def slowly(*words, **how):\n"
+        "    begun = begin(*words, **how)\n"
+        "    time.sleep(float(sys.argv[2]))\n"
+        "    return begun\n"
+        "subprocess.Popen = slowly\n"
         "def command(): build._run(['sh', '-c', sys.argv[1] + '; sleep 600'], Path('.'), subprocess.DEVNULL,"
         " Path('log'), 'compiling', print)\n"
         "m.ztune = types.SimpleNamespace(main=lambda standalone_mode: command())\n"
         "m.main()"
     )
     process = subprocess.Popen(
-        [sys.executable, "-u", "-c", code, f": {scene.folder}"], cwd=scene.folder, start_new_session=True,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        [sys.executable, "-u", "-c", code, f": {scene.folder}", "3" if as_it_begins else "0"],
+        cwd=scene.folder, start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
     )  # fmt: skip
     threading.Thread(target=scene._listen, args=(process,), daemon=True).start()
     scene.wait_for(lambda: len(scene.running()) >= 2, process)

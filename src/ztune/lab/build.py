@@ -26,6 +26,7 @@ from ztune.lab import qemu, recipe
 from ztune.lab.apt import Apt
 from ztune.lab.image import Image, matches, order
 from ztune.onhost.host import shared_files
+from ztune.onhost.host.interrupt import uninterrupted
 from ztune.onhost.host.process import end_group
 from ztune.packages import install_command
 
@@ -334,18 +335,21 @@ def _run(argv: list[str], cwd: Path, out: object, log: Path, what: str, progress
     }
     environment |= {"LC_ALL": "C", "PATH": f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"}
     progress(what)
-    process = subprocess.Popen(
-        argv,
-        cwd=cwd,
-        stdin=subprocess.DEVNULL,
-        stdout=out,  # type: ignore[call-overload]
-        stderr=subprocess.STDOUT,
-        env=environment,
-        start_new_session=True,
-    )
-    deadline = time.monotonic() + BUILD_S
-    said = time.monotonic()
+    process: subprocess.Popen[bytes] | None = None
     try:
+        # A stop that came as it begins would leave it behind: nobody else ends its group.
+        with uninterrupted():
+            process = subprocess.Popen(
+                argv,
+                cwd=cwd,
+                stdin=subprocess.DEVNULL,
+                stdout=out,  # type: ignore[call-overload]
+                stderr=subprocess.STDOUT,
+                env=environment,
+                start_new_session=True,
+            )
+        deadline = time.monotonic() + BUILD_S
+        said = time.monotonic()
         while process.poll() is None:
             if time.monotonic() > deadline:
                 raise ZtuneError(f"{what} took more than {BUILD_S / 60:.0f} min")
@@ -356,7 +360,8 @@ def _run(argv: list[str], cwd: Path, out: object, log: Path, what: str, progress
                 done = log.read_text(errors="replace").count("  CC [M] ")
                 progress(f"{what}: {min(done, _FILES)} of about {_FILES} files")
     finally:
-        end_group(process)
+        if process is not None:
+            end_group(process)
     if process.returncode:
         failed = ZtuneError(f"{what} failed; what matters of {log}:")
         failed.add_note(_what_matters(log))
