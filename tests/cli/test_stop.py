@@ -189,7 +189,7 @@ def test_while_the_lab_is_built(as_it_begins: bool, scene: Scene) -> None:
     """The compiler has a session of its own, so that nobody but us ends it: also of a stop that comes when it
     runs and nobody here has it yet."""
     code = (
-        "from pathlib import Path; import os, subprocess, sys, time, types; from ztune.cli import main as m; "
+        "from pathlib import Path; import subprocess, sys, time, types; from ztune.cli import main as m; "
         "from ztune.lab import build\n"
         "begin = subprocess.Popen\n"
         "def slowly(*words, **how):\n"
