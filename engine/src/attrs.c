@@ -12,10 +12,19 @@ void fl_now(uint64_t ts[2])
 	ts[1] = (uint64_t)now.tv_nsec;
 }
 
+static __thread uint64_t room_waited;
+
+uint64_t fl_room_waited(void)
+{
+	return room_waited;
+}
+
 int fl_begin(dmu_tx_t *tx)
 {
+	hrtime_t came = gethrtime();
 	int error = dmu_tx_assign(tx, TX_WAIT_FLAG);
 
+	room_waited += (uint64_t)(gethrtime() - came);
 	if (error != 0)
 		dmu_tx_abort(tx);
 	return error;

@@ -198,8 +198,9 @@ int files_age(const spec_file_t *f, uint64_t off, uint64_t len)
 static int op_write(const op_t *o, rfile_t *f, bool *commit)
 {
 	bool sync = (o->flags & (OPF_SYNC | OPF_DSYNC)) != 0;
-	int64_t start = replay_now();
+	int64_t start = replay_now(), took, room = (int64_t)fl_room_waited();
 	double each = stands_for_call(f, o);
+	waits_t *waits = &R.r->dataset_waits[f->dataset].write;
 	int rc;
 
 	R.r->writes += each;
@@ -208,7 +209,15 @@ static int op_write(const op_t *o, rfile_t *f, bool *commit)
 	f->stood_for += (double)o->size * each;
 	R.r->syncs += sync;
 	rc = write_range(f, (uint64_t)o->offset, (uint64_t)o->size, bytes_of(o), sync ? FL_SYNC : 0, commit);
-	note(&R.r->write_lat, &R.r->dataset_waits[f->dataset].write, replay_now() - start, each);
+	took = replay_now() - start;
+	room = (int64_t)fl_room_waited() - room;
+	if (room > 0 && each > 1.0) {
+		/* One of those that it stands for waits until there is room for all of them. */
+		note(&R.r->write_lat, waits, took, 1.0);
+		note(&R.r->write_lat, waits, took - room, each - 1.0);
+	} else {
+		note(&R.r->write_lat, waits, took, each);
+	}
 	return rc;
 }
 

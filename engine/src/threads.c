@@ -341,13 +341,19 @@ static int64_t due(const thread_t *t, uint64_t i)
 	return MAX(when, R.ended[after] + o->t - (R.ops->op[after].t + R.ops->op[after].dur));
 }
 
-/* The thread has waited for a call. */
-static void waited(thread_t *t, const op_t *o, int64_t ns)
+/*
+ * The thread has waited for a call, of that for room among what is dirty.  This wait stands for itself alone, whatever the
+ * call stands for: what is dirty is written at one pace, and one call of the sample waits until there is room for all that
+ * it stands for.
+ */
+static void waited(thread_t *t, const op_t *o, int64_t ns, int64_t room)
 {
 	const rfile_t *f = o->op == OP_READ || o->op == OP_WRITE || o->op == OP_COPY ? files_known(o->file) : NULL;
+	double each = f != NULL ? stands_for_call(f, o) : 1.0;
 
-	wait_add(&t->wait, o->op == OP_READ ? WAIT_READ : WAIT_WRITE, (double)ns / 1e9,
-	    f != NULL ? stands_for_call(f, o) : 1.0);
+	room = MIN(room, ns);
+	t->wait.exact += (double)room / 1e9 * MIN(each, 1.0);
+	wait_add(&t->wait, o->op == OP_READ ? WAIT_READ : WAIT_WRITE, (double)(ns - room) / 1e9, each);
 }
 
 typedef struct {
@@ -361,16 +367,18 @@ static void async_main(void *arg)
 	const op_t *o = &R.ops->op[a.call];
 	thread_t *t = a.thread;
 	int64_t start = replay_now(), now;
+	uint64_t room = fl_room_waited();
 
 	free(arg);
 	call(a.call);
+	room = fl_room_waited() - room;
 	now = replay_now();
 	/* Requests handed over in a batch are waited for together. */
 	if (now > t->async_until) {
-		waited(t, o, now - MAX(start, t->async_until));
+		waited(t, o, now - MAX(start, t->async_until), (int64_t)room);
 		t->async_until = now;
 	} else {
-		waited(t, o, 0);
+		waited(t, o, 0, 0);
 	}
 	for (size_t i = 0; i < t->npending; i++)
 		if (t->pending[i].done == NOT_YET && t->pending[i].recorded_done == o->t + o->dur) {
@@ -583,6 +591,7 @@ static void find_logs(uint64_t first)
 static void thread_main(void *arg)
 {
 	thread_t *t = arg;
+	uint64_t room;
 
 	for (uint32_t i = t->next; i != ORDER_NONE; i = R.order.next_of_thread[i]) {
 		const op_t *o = &R.ops->op[i];
@@ -604,10 +613,12 @@ static void thread_main(void *arg)
 			begin_async(t, i);
 			continue;
 		}
+		room = fl_room_waited();
 		call(i);
+		room = fl_room_waited() - room;
 		t->done = replay_now();
 		t->recorded_done = MAX(t->recorded_done, o->t + o->dur);
-		waited(t, o, t->done - t->began);
+		waited(t, o, t->done - t->began, (int64_t)room);
 	}
 	while (!take_in(t, INT64_MAX))
 		(void)vtime_wait(&t->waiting, VTIME_NEVER);
