@@ -49,6 +49,17 @@ def test_the_table_shows_the_base_even_beyond_the_top_and_says_that_more_exist()
     assert "--all" not in printed(top=None)
 
 
+def test_the_first_line_names_what_is_recommended_where_that_is_not_the_first_in_the_ranking() -> None:
+    chosen = next(row for row in FULL.ranking if row.recommended)
+    rest = [row for row in FULL.ranking if row is not chosen]
+    for ranking, said in (([chosen, *rest], False), ([*rest, chosen], True)):
+        out = io.StringIO()
+        r = FULL.model_copy(update={"ranking": ranking})
+        Console(width=200, highlight=False, file=out).print(terminal.ranking(r, top=1))
+        first = out.getvalue().splitlines()[0]
+        assert first.startswith(f"Recommended: {chosen.layout}, row {chosen.rank}: ") is said
+
+
 def test_markup_in_names_is_printed_as_it_is() -> None:
     layout = parse_layout({**ev.base_layout(), "name": "[bold red]x[/] :smile:"})
     r = recommend(ev.run(), [ev.trial(layout, 1, ev.toy_measure(layout), baseline=True)])

@@ -15,6 +15,7 @@ from ztune.cli._options import argument, json_option, option, takes
 from ztune.cli._screening import print_ranking
 from ztune.errors import InputError
 from ztune.report import measured, processes, versions
+from ztune.report.terminal import TOP
 from ztune.runs.named import resolve
 from ztune.runs.plan import held
 from ztune.store.db import Store
@@ -39,12 +40,14 @@ def command(
         metavar="NAME",
         help="What a probe of that trial counted over time, as CSV: disks, arc, datasets or host.",
     ),
+    everything: bool = option("--all", help="All layouts of the ranking, and all that is said of them."),
     as_json: bool = json_option,
 ) -> int:
     """Show RUN (an id, the beginning of one, or "last").
 
     \b
       ztune show last
+      ztune show last --all                    every layout, not only the first
       ztune show 7f3k2a --json                 everything that is stored
       ztune show 7f3k2a --trial 4 --json       what it takes to run trial 4 again
       ztune show 7f3k2a --trial 4 --rerun      run it again, and compare
@@ -63,7 +66,7 @@ def command(
                 measured.show(found, trials)
                 _print_run(found, trials)
             else:
-                print_ranking(found, store, None)
+                print_ranking(found, store, None if everything else TOP)
                 _print_run(found, trials)
                 runs = [(one, store.trials(one.id)) for one in family(store, found)]
                 if len(runs) > 1:

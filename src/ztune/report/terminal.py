@@ -73,7 +73,12 @@ def ranking(r: Recommendation, top: int | None = TOP) -> RenderableType:
     """Return the whole ranking: the layouts in order, those set apart, those that failed."""
     baseline = next((row for row in [*r.ranking, *r.set_apart] if row.baseline), None)
     per = bool(r.per_operation)
-    parts: list[RenderableType] = [ranking_table(r.ranking, baseline, top, per)]
+    parts: list[RenderableType] = [
+        Text(f"Recommended: {row.layout}, row {row.rank}: the plainest of those as good as the best.\n")
+        for row in r.ranking[1:]
+        if row.recommended
+    ]
+    parts.append(ranking_table(r.ranking, baseline, top, per))
     if said := r.of_one():
         parts.append(Text(said, style="yellow" if r.totals_of_jobs else "dim"))
     parts += [one for row in r.ranking for one in measured.passed_over(row.layout, row.passed_over)]
