@@ -329,7 +329,7 @@ TWO_POOLS = {
 
 
 def test_a_log_device_on_a_pool_that_no_role_lives_on_is_no_second_layout(
-    trace: Trace, stand_in_engine: Path
+    trace: Trace, stand_in_engine: Path, home: Path
 ) -> None:
     axes = {"wal.pool": ["tank", "logs"], "pool.logs.slog": ["none", "nvme"]}
     asked = resolve_profiles(study(layout=TWO_POOLS, axes=axes, cross=[]))
