@@ -13,6 +13,8 @@
                                                 … and with what a mount's own work adds to a commit, by a run
                                                 with `--disks instant`, added to the replay's; without trials
                                                 whose answers came later than so many ms
+    python bench/accuracy.py --done 0.95 …      trials whose job did less of the recorded operations than that
+                                                are left out and named (0.98)
     python bench/accuracy.py --large 8G --saved DIR --state FILE postgres-oltp:hdd-7200 …
                                                 on a mount, databases of that size, 60 s, an ARC of an eighth;
                                                 goes on where it was cut, with what FILE says is there
@@ -183,6 +185,12 @@ def answered_late(trial: Trial) -> float:
     )
 
 
+def did(trial: Trial, operations: int) -> float:
+    """Return which share of so many operations the trial's job did."""
+    done: int = (trial.result or {}).get("job", {}).get("operations", 0)
+    return done / operations
+
+
 def compare(
     places: dict[str, list[LayoutResult]],
     screened: list[LayoutResult],
@@ -250,26 +258,39 @@ def summed(lines: list[Line]) -> list[dict[str, Any]]:
 
 
 def judge(
-    run_ids: list[str], against: str | None = None, own: str | None = None, late: float | None = None
+    run_ids: list[str],
+    against: str | None = None,
+    own: str | None = None,
+    late: float | None = None,
+    done: float = 0.0,
 ) -> dict[str, Any]:
     """Return the comparison of measured runs with the screening that they came from, as JSON values.
 
     Or with the screening ``against``, of a trace recorded with the same parameters (ZtuneError if not).
-    ``own`` is a run on disks that take nothing; trials answered later than ``late`` ms are left out.
+    ``own`` is a run on disks that take nothing; trials answered later than ``late`` ms are left out, and
+    those whose job did less than ``done`` of the recorded operations.
     """
     with Store.open() as store:
         runs = {one: store.run(one) for one in run_ids}
         run = runs[run_ids[0]]
         source = store.run(against or str(run.source_run))
+        workload = Trace.open(Path(source.trace_path)).manifest.workload
+        operations = int(workload.result["operations"]) if workload is not None else 0
+        if not operations:
+            raise ZtuneError(f"the trace of run {source.id} does not say how many operations were recorded")
         trials: dict[str, list[Trial]] = {}
+        short: dict[str, float] = {}
         for one, found in runs.items():
-            heeded = [t for t in store.trials(one) if late is None or answered_late(t) <= late]
-            trials.setdefault(str(found.target["kind"]), []).extend(heeded)
+            for trial in store.trials(one):
+                if not trial.ok or (late is not None and answered_late(trial) > late):
+                    continue
+                if (share := did(trial, operations)) < done:
+                    short[f"{one}, trial {trial.number}, {trial.layout.name}"] = share
+                else:
+                    trials.setdefault(str(found.target["kind"]), []).append(trial)
         places = {place: list(collect(those).layouts) for place, those in trials.items()}
         screened = list(collect(store.trials(source.id)).layouts)
         instant = {c.name: c for c in collect(store.trials(own)).layouts} if own else {}
-    workload = Trace.open(Path(source.trace_path)).manifest.workload
-    operations = int(workload.result["operations"]) if workload is not None else 0
     for found in runs.values():
         if workload is None or (workload.name, workload.parameters) != (
             found.job["workload"],
@@ -278,8 +299,6 @@ def judge(
             raise ZtuneError(
                 f"the trace of run {source.id} has another workload or other parameters than run {found.id}"
             )
-    if not operations:
-        raise ZtuneError(f"the trace of run {source.id} does not say how many operations were recorded")
     lines = compare(places, screened, operations, instant)
     cells = [cell for found in places.values() for cell in found]
     return {
@@ -297,6 +316,7 @@ def judge(
                 for place, cells in places.items()
             },
         },
+        "left_out": short,
         "summary": summed(lines),
         "layouts": [
             {
@@ -514,6 +534,9 @@ def main() -> int:
     parser.add_argument("--against", metavar="RUN", help="the screening to judge by, instead of its own")
     parser.add_argument("--own", metavar="RUN", help="a run on instant disks: what a mount adds to commits")
     parser.add_argument("--late", type=float, metavar="MS", help="leave out trials answered later than this")
+    parser.add_argument(
+        "--done", type=float, default=0.98, help="leave out trials that did less of the recorded operations"
+    )
     parser.add_argument("--layouts", type=int, default=15, help="how many besides the baseline")
     parser.add_argument("--blocks", type=int, default=1)
     parser.add_argument("--dilation", help="of the lab; default: the lab's own")
@@ -535,10 +558,12 @@ def main() -> int:
         if given.prepare:
             return 0
         groups = [runs] if given.against else by_source(runs)
-        found = [judge(group, given.against, given.own, given.late) for group in groups]
+        found = [judge(group, given.against, given.own, given.late, given.done) for group in groups]
     except ZtuneError as error:
         print(f"accuracy: {error}", file=sys.stderr)
         return error.exit_code
+    for name, share in [row for one in found for row in one["left_out"].items()]:
+        print(f"accuracy: left out: {name}: did {share:.1%} of the operations", file=sys.stderr)
     if given.json:
         print(json.dumps(found, indent=1))
     for one in found if not given.json else ():
