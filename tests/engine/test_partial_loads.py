@@ -261,3 +261,22 @@ def test_blocks_above_are_written_as_often_as_in_the_whole(tmp_path: Path, half:
     assert one["by_cause"]["data"]["write_bytes"] == pytest.approx(full["by_cause"]["data"]["write_bytes"])
     metadata = full["by_cause"]["metadata"]["write_bytes"]
     assert one["by_cause"]["metadata"]["write_bytes"] == pytest.approx(metadata, rel=0.2)
+
+
+@pytest.mark.parametrize("load", ["all", "touched"])
+@pytest.mark.parametrize("record", [8192, 32768])
+def test_a_block_of_pointers_is_as_large_as_a_true_one(
+    tmp_path: Path, noise: Path, load: str, record: int
+) -> None:
+    """LZ4 makes 43 to 46 bytes of a pointer: 32 of its checksum, which no other has, and some of its address."""
+    blocks = 32
+    ops = Ops()
+    for i in range(blocks * 4):
+        ops.add(WRITE, offset=i * 256 * record, size=record)
+    s = spec(
+        noise, size=blocks * 1024 * record, properties={"recordsize": f"{record >> 10}K"}, load=load,
+        tunables={"zfs_txg_timeout": 3600}, arc=512 * MIB, host_memory=4 << 30,
+    )  # fmt: skip
+    metadata = replay(tmp_path, s, ops)["measure"]["by_cause"]["metadata"]["write_bytes"]
+    # In one group, each twice, in sectors of 4K; little else is metadata.
+    assert metadata == pytest.approx(blocks * 2 * (48 << 10), rel=0.04)
