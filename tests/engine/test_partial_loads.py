@@ -268,7 +268,7 @@ def test_blocks_above_are_written_as_often_as_in_the_whole(tmp_path: Path, half:
 def test_a_block_of_pointers_is_as_large_as_a_true_one(
     tmp_path: Path, noise: Path, load: str, record: int
 ) -> None:
-    """LZ4 makes 43 to 46 bytes of a pointer: 32 of its checksum, which no other has, and some of its address."""
+    """LZ4 makes 43 to 46 bytes of a pointer: 32 of its checksum, like no other's, and some of its address."""
     blocks = 32
     ops = Ops()
     for i in range(blocks * 4):
