@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdbool.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -44,6 +45,11 @@ void content_close(content_t *c)
 	memset(c, 0, sizeof(*c));
 }
 
+static bool is_zero(const uint8_t *p, uint64_t n)
+{
+	return p[0] == 0 && memcmp(p, p + 1, n - 1) == 0;
+}
+
 void content_fill(const content_t *c, uint32_t file, uint64_t offset, uint64_t len, uint64_t stamp, uint8_t *buf)
 {
 	uint64_t done = 0;
@@ -61,8 +67,11 @@ void content_fill(const content_t *c, uint32_t file, uint64_t offset, uint64_t l
 		return;
 	for (uint64_t at = (offset + CONTENT_STAMP - 1) / CONTENT_STAMP * CONTENT_STAMP; at + 8 <= offset + len;
 	    at += CONTENT_STAMP) {
-		uint64_t v = mix(stamp ^ (at << 1));
+		uint64_t v = mix(stamp ^ (at << 1)), page = offset + len - at;
 
+		if ((stamp & CONTENT_LOADED) != 0 &&
+		    is_zero(buf + (at - offset), page < CONTENT_STAMP ? page : CONTENT_STAMP))
+			continue;
 		memcpy(buf + (at - offset), &v, sizeof(v));
 	}
 }

@@ -9,6 +9,8 @@
 
 #define CONTENT_CHUNK (1U << 20)
 #define CONTENT_STAMP 4096U
+/* In a stamp that no write has: pages of zeros stay such, since OpenZFS makes holes of them. */
+#define CONTENT_LOADED (1ULL << 62)
 
 typedef struct {
 	const uint8_t *data;

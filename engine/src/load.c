@@ -4,12 +4,6 @@
 #include "image.h"
 #include "worktime.h"
 
-/*
- * A stamp that no write has.  Without one the contents of records would repeat, as no database's do; so would checksums,
- * and the blocks of pointers would be up to half as large as they are.
- */
-#define LOADED (1ULL << 62)
-
 static void group_grew(int pool, uint64_t bytes)
 {
 	if ((R.group[pool] += bytes) >= pool_load_group(R.spec->arc_max)) {
@@ -29,7 +23,8 @@ static int load_bytes(rfile_t *f, uint64_t from, uint64_t end, uint64_t *done, u
 	for (uint64_t off = from; off < end; off += piece) {
 		uint64_t n = MIN(piece, end - off);
 
-		content_fill(f->content, f->id, off, n, LOADED + f->id, R.buf);
+		/* Without a stamp records would repeat, and so checksums: blocks of pointers would be half as large. */
+		content_fill(f->content, f->id, off, n, CONTENT_LOADED + f->id, R.buf);
 		files_shadow(f, off, n, R.buf);
 		if ((error = fl_write(f->f, off, R.buf, n, 0, &commit)) != 0)
 			return replay_failed(error, "Filling", f);

@@ -280,3 +280,12 @@ def test_a_block_of_pointers_is_as_large_as_a_true_one(
     metadata = replay(tmp_path, s, ops)["measure"]["by_cause"]["metadata"]["write_bytes"]
     # In one group, each twice, in sectors of 4K; little else is metadata.
     assert metadata == pytest.approx(blocks * 2 * (48 << 10), rel=0.04)
+
+
+def test_zeros_that_are_loaded_are_holes(tmp_path: Path) -> None:
+    zeros = tmp_path / "zeros"
+    zeros.write_bytes(bytes(4 * MIB))
+    ops = Ops()
+    ops.add(READ, offset=0, size=8192)
+    s = spec(zeros, size=256 * MIB, properties={"compression": "lz4"}, load="all")
+    assert replay(tmp_path, s, ops)["measure"]["space"]["allocated"] < MIB
