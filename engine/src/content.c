@@ -2,12 +2,12 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdbool.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "allzero.h"
 #include "chance.h"
 
 static uint64_t mix(uint64_t x)
@@ -45,11 +45,6 @@ void content_close(content_t *c)
 	memset(c, 0, sizeof(*c));
 }
 
-static bool is_zero(const uint8_t *p, uint64_t n)
-{
-	return p[0] == 0 && memcmp(p, p + 1, n - 1) == 0;
-}
-
 void content_fill(const content_t *c, uint32_t file, uint64_t offset, uint64_t len, uint64_t stamp, uint8_t *buf)
 {
 	uint64_t done = 0;
@@ -70,7 +65,7 @@ void content_fill(const content_t *c, uint32_t file, uint64_t offset, uint64_t l
 		uint64_t v = mix(stamp ^ (at << 1)), page = offset + len - at;
 
 		if ((stamp & CONTENT_LOADED) != 0 &&
-		    is_zero(buf + (at - offset), page < CONTENT_STAMP ? page : CONTENT_STAMP))
+		    all_zero(buf + (at - offset), page < CONTENT_STAMP ? page : CONTENT_STAMP))
 			continue;
 		memcpy(buf + (at - offset), &v, sizeof(v));
 	}

@@ -16,7 +16,7 @@
 
 /*
  * Of 112 bytes that a block pointer can hold.  LZ4 makes 43 bytes of a true pointer that follows others: 32 of a checksum,
- * one or two of an address, and what it says of the rest; and three fewer than these of the pointers made here.
+ * one or two of an address, and what it says of the rest.  It makes three fewer than this of a pointer made here.
  */
 #define OWN_BYTES 46
 #define POINTERS_SHIFT 10 /* block pointers in an indirect block, as weights.c has them */

@@ -10,6 +10,8 @@
 #include <sys/statfs.h>
 #include <unistd.h>
 
+#include "allzero.h"
+
 #define PAGE 4096U
 #define SECTOR 512U      /* the smallest unit that OpenZFS allocates */
 #define PIECE STORE_PART /* moved at a time, and the reach of a part of the map */
@@ -164,11 +166,6 @@ void store_zeros_cost_nothing(bool begin)
 	drop_zeros = begin;
 }
 
-static bool all_zero(const uint8_t *p)
-{
-	return p[0] == 0 && memcmp(p, p + 1, PAGE - 1) == 0;
-}
-
 void store_drop_zeros(const store_t *s, uint64_t offset, uint64_t len)
 {
 	uint64_t p = (offset + PAGE - 1) / PAGE, end = (offset + len) / PAGE, n = 0;
@@ -180,7 +177,7 @@ void store_drop_zeros(const store_t *s, uint64_t offset, uint64_t len)
 
 		/* What is given back of an image would be its bytes, not zeros. */
 		if (used != NULL && used[p % PIECE_PAGES] != 0 && below_at(s, p) == NULL &&
-		    all_zero(s->mem + p * PAGE)) {
+		    all_zero(s->mem + p * PAGE, PAGE)) {
 			used[p % PIECE_PAGES] = 0;
 			pages_used--;
 			n++;

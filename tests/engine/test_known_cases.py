@@ -544,7 +544,7 @@ def test_open_who_is_late_does_not_hold_a_log_for_the_others(tmp_path: Path, noi
     r = random.Random(1)
     ops = Ops(step=0, dur=0)
     for i in range(rounds):
-        for _ in range(14):
+        for _ in range(20):
             ops.t += 1_000_000
             ops.add(READ, offset=(64 << 20) + r.randrange(1 << 13) * 8192, size=8192)
         for thread in range(2):
@@ -557,7 +557,7 @@ def test_open_who_is_late_does_not_hold_a_log_for_the_others(tmp_path: Path, noi
         found[logs] = replay(tmp_path, {**s, "logs": [[1]]} if logs else s, ops)["measure"]
     # By the end of the recorded time, of 40 commits: all of the one on time and some of the late one's.
     kept = {logs: round(2 * rounds * one["model"]["kept"][-1]) for logs, one in found.items()}
-    assert kept[False] < 0.7 * rounds < rounds < kept[True]
+    assert kept[False] < rounds // 2 < rounds < kept[True]
     assert found[True]["model"]["joined_commits"] == 0
 
 
