@@ -68,9 +68,10 @@ PARAMS = {
     # Rates that stay whole numbers for each thread when slowed down 4 or 10 times.
     "fio": ["size=64M", "seconds=10", "rate_iops=160", "rwmixread=50"],
 }
-# A hard disk keeps these with each layout; a flash disk ten times that, but for records of 1M.
-LARGE_RATES = {"postgres-oltp": ("rate", 10), "mariadb-oltp": ("rate", 8), "fio": ("rate_iops", 60)}
-FLASH = 10
+# What a hard disk keeps with each layout but some of 1M; and what a flash disk and two processors do.
+LARGE_RATES = {
+    "postgres-oltp": ("rate", 10, 100), "mariadb-oltp": ("rate", 8, 40), "fio": ("rate_iops", 60, 200)
+}  # fmt: skip
 LARGE: dict[str, list[str]] = {
     "postgres-oltp": ["seconds=60", "warmup=0"],
     "mariadb-oltp": ["seconds=60", "warmup=0"],
@@ -447,9 +448,8 @@ def measure(pair: str, given: argparse.Namespace) -> list[str]:
 
 
 def _large_params(workload: str, profile: str, size: str) -> list[str]:
-    name, rate = LARGE_RATES[workload]
-    if not profiles.find(profile).rotational:
-        rate *= FLASH
+    name, rotational, flash = LARGE_RATES[workload]
+    rate = rotational if profiles.find(profile).rotational else flash
     return [*LARGE[workload], f"size={size}", f"{name}={rate}"]
 
 

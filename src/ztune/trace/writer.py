@@ -43,8 +43,8 @@ from ztune.trace.spool import PART_ROWS, Part, Spool
 
 # One event; the same names and types as EVENTS, without padding (54 bytes).
 EVENT_DTYPE = np.dtype([(field.name, field.type.to_pandas_dtype()) for field in EVENTS])
-ROW_GROUP = 1 << 20  # rows; a group is what one thread decodes at a time
-_SORTED = 1 << 18  # rows that are sorted at a time, about
+ROW_GROUP = 1 << 19  # rows; a group is what one thread decodes at a time, and is in memory while written
+_SORTED = 1 << 17  # rows that are sorted at a time, about
 _EVERY = 256  # rows, of which one tells when the others are
 
 
