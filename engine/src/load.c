@@ -13,8 +13,8 @@ static void group_grew(int pool, uint64_t bytes)
 	clockwork_wait_evicted();
 }
 
-/* Writes a part of a file with its content. */
-static int load_bytes(rfile_t *f, uint64_t from, uint64_t end, uint64_t *done, uint64_t total)
+/* Writes a part of a file. */
+static int load_bytes(rfile_t *f, const content_t *content, uint64_t from, uint64_t end, uint64_t *done, uint64_t total)
 {
 	uint64_t piece = MAX(R.spec->datasets[f->dataset].recordsize, 1ULL << 20);
 	bool commit;
@@ -24,7 +24,7 @@ static int load_bytes(rfile_t *f, uint64_t from, uint64_t end, uint64_t *done, u
 		uint64_t n = MIN(piece, end - off);
 
 		/* Without a stamp records would repeat, and so checksums: blocks of pointers would be half as large. */
-		content_fill(f->content, f->id, off, n, CONTENT_LOADED + f->id, R.buf);
+		content_fill(content, f->id, off, n, CONTENT_LOADED + f->id, R.buf);
 		files_shadow(f, off, n, R.buf);
 		if ((error = fl_write(f->f, off, R.buf, n, 0, &commit)) != 0)
 			return replay_failed(error, "Filling", f);
@@ -37,14 +37,25 @@ static int load_bytes(rfile_t *f, uint64_t from, uint64_t end, uint64_t *done, u
 
 static int load_file(rfile_t *f, uint64_t *done, uint64_t total)
 {
+	const touched_t *t = &f->touched;
 	char name[64];
 	bool commit;
-	int error;
+	int error, rc = 0;
 
 	files_name(f, name, sizeof(name));
 	if ((error = fl_create(fl_root(R.vols[f->dataset]), name, &files_new, &f->f, &commit)) != 0)
 		return replay_failed(error, "Creating", f);
-	return load_bytes(f, 0, f->start_size, done, total);
+	if (t->records == 0)
+		return load_bytes(f, f->content, 0, f->start_size, done, total);
+	for (uint64_t i = 0, n; i < t->records && rc == 0; i += n) {
+		bool touched = touched_has(t, i);
+
+		for (n = 1; i + n < t->records && touched_has(t, i + n) == touched; n++)
+			;
+		rc = load_bytes(f, touched ? f->content : f->untouched, i * t->recordsize,
+		    MIN((i + n) * t->recordsize, f->start_size), done, total);
+	}
+	return rc;
 }
 
 /* --- what the trace touches --- */
@@ -53,6 +64,7 @@ static int load_file(rfile_t *f, uint64_t *done, uint64_t total)
 #define POINTERS (128 << 10)      /* bytes of one */
 #define LOADED_LEAST 32           /* records of the files of a kind, to know what they come to … */
 #define LOADED_BYTES (8ULL << 20) /* … and bytes of them */
+#define UNTOUCHED "untouched"     /* a file that is there only for that */
 
 /* Files of one dataset and content: their records come to the same. */
 static bool of_kind(const rfile_t *f, int dataset, const content_t *content)
@@ -64,6 +76,15 @@ static bool of_kind(const rfile_t *f, int dataset, const content_t *content)
 static bool counts_as(const rfile_t *f, int dataset, const content_t *content)
 {
 	return of_kind(f, dataset, content) || (f->elsewhere && f->dataset == dataset && f->content == content);
+}
+
+/* A file of a kind whose untouched records hold something else, NULL if those of none do. */
+static const rfile_t *told_apart(int dataset, const content_t *content)
+{
+	for (size_t i = 0; i < R.nfiles; i++)
+		if (of_kind(&R.files[i], dataset, content) && R.files[i].untouched != content)
+			return &R.files[i];
+	return NULL;
 }
 
 /* Loads so much that it is known what a record comes to; a file of one record has that as its block. */
@@ -83,7 +104,7 @@ static void touch_some(int dataset, const content_t *content)
 		count += f->touched.count;
 	}
 	wanted = MAX(LOADED_LEAST, LOADED_BYTES / rs);
-	if (count >= wanted)
+	if (count >= wanted || told_apart(dataset, content) != NULL)
 		return;
 	every = MAX(records / (wanted - count), 1);
 	for (size_t i = 0; i < R.nfiles; i++) {
@@ -126,7 +147,8 @@ static int load_touched(rfile_t *f, uint64_t *done, uint64_t total)
 		for (; i < end && rc == 0; i += n) {
 			for (n = 1; i + n < end && touched_has(t, i + n); n++)
 				;
-			rc = load_bytes(f, i * t->recordsize, MIN((i + n) * t->recordsize, f->start_size), done, total);
+			rc = load_bytes(f, f->content, i * t->recordsize, MIN((i + n) * t->recordsize, f->start_size),
+			    done, total);
 			for (; i + n < end && !touched_has(t, i + n); n++)
 				;
 		}
@@ -136,14 +158,52 @@ static int load_touched(rfile_t *f, uint64_t *done, uint64_t total)
 	return 0;
 }
 
-/* What a file would have on disk were all of it there, of blocks that come to what its kind's do on average. */
-static void estimate(rfile_t *f, const sampled_count_t *c)
+/* Loads some records with the content of what is not touched, to know what one comes to; they are gone again after. */
+static int weigh_untouched(const rfile_t *like, sampled_count_t *c)
+{
+	uint64_t rs = R.spec->datasets[like->dataset].recordsize, records = MAX(LOADED_LEAST, LOADED_BYTES / rs);
+	fl_file_t *root = fl_root(R.vols[like->dataset]), *file;
+	bool commit;
+	int error;
+
+	if ((error = fl_create(root, UNTOUCHED, &files_new, &file, &commit)) != 0)
+		return replay_failed(error, "Creating records like those of", like);
+	sampled_count();
+	for (uint64_t i = 0; i < records; i++) {
+		content_fill(like->untouched, like->id, i * rs, rs, CONTENT_LOADED + like->id, R.buf);
+		if ((error = fl_write(file, i * rs, R.buf, rs, 0, &commit)) != 0)
+			return replay_failed(error, "Writing records like those of", like);
+		group_grew(like->pool, rs);
+	}
+	pool_sync(like->pool);
+	*c = sampled_counted();
+	/* One of zeros alone is no block, and takes none. */
+	c->data = records;
+	if ((error = fl_unlink(root, UNTOUCHED, false, &commit)) != 0)
+		return replay_failed(error, "Removing records like those of", like);
+	fl_release(file, 1);
+	pool_sync(like->pool);
+	return 0;
+}
+
+static double each(uint64_t bytes, uint64_t blocks)
+{
+	return blocks > 0 ? (double)bytes / (double)blocks : 0.0;
+}
+
+/*
+ * What a file would have on disk were all of it there, of blocks that come to what its kind's do on average: those that
+ * are touched, and the others.
+ */
+static void estimate(rfile_t *f, const sampled_count_t *c, const sampled_count_t *others)
 {
 	const touched_t *t = &f->touched;
 	uint64_t rs = t->recordsize, windows = 0, whole;
 	double records, above; /* indirect blocks */
-	double data = c->data > 0 ? (double)c->data_used / (double)c->data : 0.0;
-	double indirect = c->indirect > 0 ? (double)c->indirect_used / (double)c->indirect : 0.0;
+	double touched;
+	double data = each(c->data_used, c->data), other = each(others->data_used, others->data);
+	double indirect =
+	    c->indirect > 0 ? each(c->indirect_used, c->indirect) : each(others->indirect_used, others->indirect);
 
 	for (uint64_t w = 0; w < t->records; w += FANOUT) {
 		uint64_t i = w, end = MIN(w + FANOUT, t->records);
@@ -152,25 +212,25 @@ static void estimate(rfile_t *f, const sampled_count_t *c)
 			i++;
 		windows += i == end;
 	}
-	f->missing = data * (double)(t->records - t->count) + indirect * (double)windows;
+	f->missing = other * (double)(t->records - t->count) + indirect * (double)windows;
 	whole = f->spec->whole_start;
 	records = ceil((double)whole / (double)rs);
 	above = records > 1 ? ceil(records / FANOUT) : 0.0;
+	touched = MIN(records, (double)t->count * MAX(f->stands_for, 1.0));
 	if (f->stands_for > 1.0) {
-		f->space = data * records + indirect * above;
+		f->space = data * touched + other * (records - touched) + indirect * above;
 		f->missing *= f->stands_for;
 	}
 	f->logical = records * (double)MIN(rs, MAX(whole, 1)) + above * POINTERS;
-	f->compressed = c->data > 0 ? records * (double)c->data_compressed / (double)c->data : 0.0;
-	if (c->indirect > 0)
-		f->compressed += above * (double)c->indirect_compressed / (double)c->indirect;
+	f->compressed = touched * each(c->data_compressed, c->data) +
+	    (records - touched) * each(others->data_compressed, others->data) +
+	    above * each(c->indirect_compressed, c->indirect);
 }
 
-static int load_all_touched(void)
+/* Which records of each file the trace touches. */
+static void find_touched(void)
 {
 	touched_t *touched = calloc(R.nfiles + 1, sizeof(*touched));
-	uint64_t total = 0;
-	int rc;
 
 	if (touched == NULL)
 		abort();
@@ -185,6 +245,20 @@ static int load_all_touched(void)
 	for (size_t i = 0; i < R.nfiles; i++)
 		R.files[i].touched = touched[i];
 	free(touched);
+}
+
+static void free_touched(void)
+{
+	for (size_t i = 0; i < R.nfiles; i++)
+		touched_free(&R.files[i].touched);
+}
+
+static int load_all_touched(void)
+{
+	uint64_t total = 0;
+	int rc;
+
+	find_touched();
 	for (size_t d = 0; d < R.spec->ndatasets; d++)
 		for (size_t k = 0; k < R.spec->ncontent; k++)
 			touch_some((int)d, &R.content[k]);
@@ -192,7 +266,8 @@ static int load_all_touched(void)
 		total += R.files[i].touched.count * R.files[i].touched.recordsize;
 	for (size_t d = 0; d < R.spec->ndatasets; d++)
 		for (size_t k = 0; k < R.spec->ncontent; k++) {
-			sampled_count_t c;
+			sampled_count_t c, others;
+			const rfile_t *apart = told_apart((int)d, &R.content[k]);
 			uint64_t records = 0;
 
 			sampled_count();
@@ -203,7 +278,7 @@ static int load_all_touched(void)
 				if ((rc = load_touched(&R.files[i], &R.r->load_bytes, total)) != 0)
 					return rc;
 			}
-			if (records == 0)
+			if (records == 0 && apart == NULL)
 				continue;
 			pool_sync(R.spec->datasets[d].pool);
 			c = sampled_counted();
@@ -211,12 +286,14 @@ static int load_all_touched(void)
 			c.data = records;
 			R.used += (double)c.used;
 			R.allocated += (double)c.allocated;
+			others = c;
+			if (apart != NULL && (rc = weigh_untouched(apart, &others)) != 0)
+				return rc;
 			for (size_t i = 0; i < R.nfiles; i++)
 				if (counts_as(&R.files[i], (int)d, &R.content[k]))
-					estimate(&R.files[i], &c);
+					estimate(&R.files[i], &c, &others);
 		}
-	for (size_t i = 0; i < R.nfiles; i++)
-		touched_free(&R.files[i].touched);
+	free_touched();
 	return 0;
 }
 
@@ -230,6 +307,17 @@ static fl_file_t *aging_file(const spec_file_t *f)
 static void aging_progress(double done)
 {
 	replay_tell("age", done, false);
+}
+
+/* Whether what the trace does not touch holds something else. What ages is written over everywhere. */
+static bool tell_apart(void)
+{
+	if (R.spec->age.fill > 0 || R.spec->age.rewrites > 0)
+		return false;
+	for (size_t i = 0; i < R.nfiles; i++)
+		if (R.files[i].known && R.files[i].untouched != R.files[i].content)
+			return true;
+	return false;
 }
 
 /* Every file, and the pool's past. */
@@ -246,6 +334,8 @@ int load_all(void)
 	pool_loading(R.spec->arc_max);
 	if (R.spec->touched && (rc = load_all_touched()) != 0)
 		return rc;
+	if (!R.spec->touched && tell_apart())
+		find_touched();
 	for (size_t i = 0; i < R.nfiles && !R.spec->touched; i++) {
 		rfile_t *f = &R.files[i];
 
@@ -253,6 +343,7 @@ int load_all(void)
 		if (f->known && f->start_size > 0 && (rc = load_file(f, &R.r->load_bytes, total)) != 0)
 			return rc;
 	}
+	free_touched();
 	for (size_t p = 0; p < R.spec->npools; p++)
 		pool_sync((int)p);
 	if (R.spec->age.fill > 0 || R.spec->age.rewrites > 0) {

@@ -124,6 +124,7 @@ static int prepare(void)
 			f->certain[k].n = (end + rs - 1) / rs - f->certain[k].first;
 		}
 		f->content = &R.content[sf->content];
+		f->untouched = &R.content[sf->untouched];
 		if (R.spec->verify) {
 			f->shadow = mmap(NULL, REPLAY_SHADOW, PROT_READ | PROT_WRITE,
 			    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);

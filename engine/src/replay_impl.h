@@ -35,7 +35,7 @@ typedef struct {
 	int log;          /* in R.logs, -1: of none */
 	vqueue_t waiting; /* calls that wait for others on it */
 	uint64_t start_size;
-	const content_t *content;
+	const content_t *content, *untouched; /* untouched: what records hold that the trace does not touch */
 	uint8_t *shadow;
 	bool is_read, is_written; /* by the trace */
 	double stands_for;        /* of a sampled file: how many of its calls each of them does */
@@ -43,7 +43,7 @@ typedef struct {
 	const spec_file_t *spec;
 	weights_range_t *certain;  /* its records that stand for themselves */
 	double written, stood_for; /* bytes that calls wrote, and what these stand for */
-	touched_t touched;         /* where not all is loaded */
+	touched_t touched;         /* where not all is loaded, or not all with one content */
 	/* Bytes on disk that this file stands for, and its own, when the measure began. */
 	double space, missing; /* missing: of space, what was not loaded */
 	double logical, compressed;

@@ -477,10 +477,24 @@ static int parse_certain(const json_t *file, const char *where, spec_file_t *f, 
 	return 0;
 }
 
+static int parse_content(const spec_t *s, const json_t *j, const char *where, const char *key, int *content, err_t *err)
+{
+	char name[SPEC_NAME];
+
+	if (want_text(j, where, key, name, sizeof(name), err) != 0)
+		return -1;
+	for (size_t k = 0; k < s->ncontent; k++)
+		if (strcmp(s->content[k].name, name) == 0) {
+			*content = (int)k;
+			return 0;
+		}
+	return err_set(err, "spec: %s.%s is \"%s\", which \"content\" does not have.", where, key, name);
+}
+
 static int parse_files(const json_t *root, spec_t *s, err_t *err)
 {
-	static const char *const keys[] = {"id", "dataset", "size", "content", "rewrite", "sampled", "whole",
-		"whole_start", "certain", "of", NULL};
+	static const char *const keys[] = {"id", "dataset", "size", "content", "untouched", "rewrite", "sampled",
+		"whole", "whole_start", "certain", "of", NULL};
 	const json_t *a = want_array(root, "spec", "files", 0, err);
 
 	if (a == NULL)
@@ -507,14 +521,12 @@ static int parse_files(const json_t *root, spec_t *s, err_t *err)
 		if (f->dataset < 0)
 			return err_set(err, "spec: %s.dataset is \"%s\", which \"datasets\" does not have.", where,
 			    name);
-		if (want_text(j, where, "content", name, sizeof(name), err) != 0)
+		if (parse_content(s, j, where, "content", &f->content, err) != 0)
 			return -1;
-		for (size_t k = 0; k < s->ncontent; k++)
-			if (strcmp(s->content[k].name, name) == 0)
-				f->content = (int)k;
-		if (f->content < 0)
-			return err_set(err, "spec: %s.content is \"%s\", which \"content\" does not have.", where,
-			    name);
+		f->untouched = f->content;
+		if (json_object_get(j, "untouched") != NULL &&
+		    parse_content(s, j, where, "untouched", &f->untouched, err) != 0)
+			return -1;
 		if (parse_rewrite(json_object_get(j, "rewrite"), where, f, err) != 0 ||
 		    want_bool(j, where, "sampled", &f->sampled, err) != 0)
 			return -1;

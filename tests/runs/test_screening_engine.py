@@ -34,7 +34,7 @@ from ztune.study.adjust import adjusted
 from ztune.study.hardware import bought
 from ztune.study.layout import with_settings
 from ztune.study.loader import resolve_profiles
-from ztune.trace.manifest import RegionSample
+from ztune.trace.manifest import Compressibility, RegionSample
 from ztune.trace.reader import Trace
 from ztune.trace.regions import REGION, kept
 from ztune.trace.sampling import Rate
@@ -215,6 +215,32 @@ def test_a_part_of_the_data_stands_for_all(engine: Engine, tmp_path: Path) -> No
     result = rerun(record, trace, engine).result
     assert result is not None
     assert result["measure"]["logical"] == record["trial"]["result"]["measure"]["logical"]
+
+
+def test_what_is_not_touched_has_its_own_space_in_samples_too(engine: Engine, tmp_path: Path) -> None:
+    made = make_trace(tmp_path / "a.trace", size=256 << 20, writes=400)
+    measured = [
+        Compressibility(
+            role="data", recordsize=size, algorithm="lz4", ratio=ratio, blocks=9, touched=ratio < 2
+        )
+        for ratio in (4.0, 1.0)
+        for size in (8192, 16384, 32768, 65536, 131072)
+    ]
+    text = made.manifest.model_copy(
+        update={"compressibility": measured, "samples": [s for s in made.manifest.samples if s.role == "wal"]}
+    ).to_json()
+    (made.path / "trace.json").write_text(text)
+    trace = Trace.open(made.path)
+    study = adjusted(generic.build({"data", "wal"}), arc="256M")
+    layout = with_settings(study.layout, {"data.recordsize": "16K", "data.compression": "lz4"})
+    whole = run(Replay(trace, engine), study, layout)
+    part = run(Replay(trace, engine, rate=Rate(4, 1)), study, layout)
+    # 400 of 16,384 records are written and don't shrink; each other one takes a sector or two for four.
+    spaces = [measure["space"]["datasets"][0]["allocated"] for measure in (whole, part)]  # type: ignore[index]
+    assert 64 << 20 < spaces[0] < 128 << 20
+    assert spaces[1] == pytest.approx(spaces[0], rel=0.05)
+    writes = whole["by_cause"]["data"]["write_bytes"], part["by_cause"]["data"]["write_bytes"]  # type: ignore[index]
+    assert writes[1] == pytest.approx(writes[0], rel=0.1)
 
 
 def test_samples_of_one_length_do_not_begin_from_each_others_image(engine: Engine, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import shutil
 import threading
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -32,7 +32,7 @@ from ztune.places.engine_spec import aged, changed_in_vain, engine_spec, sampled
 from ztune.study import Layout, Study
 from ztune.study.layout import MIN_ARC
 from ztune.trace import sampling
-from ztune.trace.content import content_pools
+from ztune.trace.content import UNTOUCHED, content_pools
 from ztune.trace.ops import CONTENT, EXPORT_VERSION, Inputs, OpsFile, OpsInfo, export_ops
 from ztune.trace.reader import Trace, operations_of
 from ztune.trace.sampling import Rate
@@ -198,7 +198,7 @@ class Replay:
         beside = tuple(sorted({f.role for f in self.inputs.files if f.neighbour}))
         layout = replace(layout, neighbour=beside)
         spec = engine_spec(study, layout, seed)
-        files: list[dict[str, Any]] = [_file(layout, f) for f in self.inputs.files]
+        files: list[dict[str, Any]] = [_file(layout, f, self.inputs.content) for f in self.inputs.files]
         if layout.age is not None:
             age = layout.age
             sizes: Counter[str] = Counter()
@@ -270,7 +270,7 @@ class Replay:
         """Return what an engine is to do for ``spec``."""
         first = loaded.load_spec(spec)
         read = {name: loaded.identity(path) for name, path in self.inputs.content.items()}
-        if loaded.goes_by_operations(spec):
+        if loaded.goes_by_operations(spec) or any("untouched" in file for file in spec["files"]):
             read["the operations"] = loaded.identity(self.inputs.ops)
         return EngineWork(
             spec, self.inputs.ops, self.inputs.content, loaded.key_of(first, read, self.engine),
@@ -349,7 +349,7 @@ def speed(result: dict[str, Any]) -> None:
         model["speed"] = recorded / here
 
 
-def _file(layout: Layout, file: OpsFile) -> dict[str, Any]:
+def _file(layout: Layout, file: OpsFile, contents: Collection[str]) -> dict[str, Any]:
     if file.neighbour:
         name, content = layout.neighbour_dataset(file.role), CONTENT + file.role
     else:
@@ -357,6 +357,8 @@ def _file(layout: Layout, file: OpsFile) -> dict[str, Any]:
         assert dataset is not None, file.role  # check() comes first
         name, content = dataset.name, file.role
     raw: dict[str, Any] = {"id": file.id, "dataset": name, "size": file.size, "content": content}
+    if content + UNTOUCHED in contents:
+        raw["untouched"] = content + UNTOUCHED
     if not file.sampled:
         return raw
     certain = {"certain": [list(one) for one in file.certain]} if file.certain else {}

@@ -166,8 +166,8 @@ def _role_io(groups: Sequence[GroupSummary], counted: Recorded, manifest: Manife
     reads, writes = [group.reads for group in groups], [group.writes for group in groups]
 
     ratios: dict[str, float] = {}
-    for entry in manifest.compressibility:
-        if entry.role in roles and entry.blocks and entry.recordsize in _RATIOS:
+    for entry in manifest.compresses(*roles):
+        if entry.recordsize in _RATIOS:
             ratios[entry.algorithm] = max(entry.ratio, ratios.get(entry.algorithm, 1.0))
     return RoleIO(
         reads=_sizes(reads),

@@ -2,7 +2,9 @@
 
 ZFS compresses each record on its own, so a ratio means nothing without the record size. Pieces of up to 1 MiB
 are drawn at random over all bytes of a role's files; blocks of each record size are then drawn from these
-pieces. The work is bounded: about 20 MiB are compressed per role and algorithm, whatever the database's size.
+pieces. That tells what space the files take. What a job moves are the blocks that it touches, so these are
+measured beside them. The work is bounded: about 20 MiB are compressed per role and algorithm, and 46 of what
+is touched, whatever the database's size.
 """
 
 from __future__ import annotations
@@ -30,6 +32,7 @@ CHUNK = 1 << 20  # unit of kept content, see Sample
 READ_BUDGET = 16 << 20  # bytes read (and at most kept) per role
 BLOCK_BUDGET = 2 << 20  # bytes compressed per role, record size and algorithm ...
 LEAST_BLOCKS = 8  # ... but at least so many blocks, if there are
+LEAST_TOUCHED = 32  # ... and of what is touched, which differs more from block to block
 MOST_EXTENTS = 10_000  # of one sparse file
 _HOLE = 64 << 10  # runs of zeros that are not kept as content, see _keep
 
@@ -72,6 +75,7 @@ def sample_files(
     algorithms: Sequence[str] = ALGORITHMS,
     seed: int = 1,
     keep: Path | None = None,
+    touched: Mapping[str, Iterable[tuple[str, int]]] | None = None,
 ) -> tuple[list[Compressibility], list[Sample]]:
     """Sample ``files`` (path → role) and return how they compress, by role, record size and algorithm.
 
@@ -80,9 +84,12 @@ def sample_files(
     Files that are gone, empty, unreadable or not regular are skipped; a role with nothing to read is left
     out. The same ``seed`` and files give the same blocks.
 
+    ``touched``: by role, places (path, offset) that a job touched, in random order. Blocks that hold one are
+    measured too.
+
     With ``keep`` (a folder, usually ``TraceWriter.samples_dir``) up to 16 MiB of content per role are written
-    to ``keep/ROLE.bin`` and described by the second result. Raises InputError for an unknown role or
-    algorithm, or a record size that is not a power of two.
+    to ``keep/ROLE.bin`` and described by the second result: of what was touched, if something was. Raises
+    InputError for an unknown role or algorithm, or a record size that is not a power of two.
     """
     compressors = {algorithm: compressor(algorithm) for algorithm in algorithms}
     for size in recordsizes:
@@ -100,11 +107,20 @@ def sample_files(
         # A stream of its own per role: that one role appears must not change another's blocks.
         rng = np.random.default_rng([seed, ROLES.index(role)])
         pieces = list(_draw_pieces(sorted(by_role[role]), piece_size, rng))
-        if pieces:
-            for size in recordsizes:
-                blocks = _draw_blocks(pieces, size, rng)
-                measured += [_measure(role, size, name, run, blocks) for name, run in compressors.items()]
-            if keep is not None and (sample := _keep(role, pieces, keep)):
+        if not pieces:
+            continue
+        for size in recordsizes:
+            blocks = _draw_blocks(pieces, size, rng)
+            measured += [_measure(role, size, name, run, blocks) for name, run in compressors.items()]
+        places = list((touched or {}).get(role, ()))
+        for size in recordsizes:
+            if blocks := _blocks_at(places, size, max(LEAST_TOUCHED, BLOCK_BUDGET // size)):
+                measured += [
+                    _measure(role, size, name, run, blocks, touched=True) for name, run in compressors.items()
+                ]
+        if keep is not None:
+            touched_pieces = _blocks_at(places, piece_size, max(1, READ_BUDGET // piece_size))
+            if sample := _keep(role, touched_pieces, keep) or _keep(role, pieces, keep):
                 samples.append(sample)
     return measured, samples
 
@@ -186,8 +202,24 @@ def _draw_blocks(pieces: list[bytes], size: int, rng: np.random.Generator) -> li
     return blocks
 
 
+def _blocks_at(places: Iterable[tuple[str, int]], size: int, most: int) -> list[bytes]:
+    """Return the first ``most`` different blocks of ``size`` bytes that hold one of ``places``."""
+    seen: set[tuple[str, int]] = set()
+    blocks: list[bytes] = []
+    for path, offset in places:
+        start = offset - offset % size
+        if (path, start) in seen:
+            continue
+        seen.add((path, start))
+        if block := _read(path, start, size):
+            blocks.append(block)
+        if len(blocks) == most:
+            break
+    return blocks
+
+
 def _measure(
-    role: str, size: int, algorithm: str, compress: Compressor, blocks: list[bytes]
+    role: str, size: int, algorithm: str, compress: Compressor, blocks: list[bytes], touched: bool = False
 ) -> Compressibility:
     full = [block for block in blocks if block.count(0) < len(block)]
     before = np.array([len(block) for block in full], np.int64)
@@ -201,6 +233,7 @@ def _measure(
         stdev=round(float(np.std(before / after)), 4) if full else 0.0,
         blocks=len(full),
         holes=len(blocks) - len(full),
+        touched=touched,
     )
 
 

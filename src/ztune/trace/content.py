@@ -1,5 +1,7 @@
 """Provides the content that replay writes: kept samples, or bytes made to compress as was measured.
 
+What a job touches has content of its own, and what it does not touch, which takes space alone, another.
+
 Synthesis. Content is a string of units of 32 bytes, in runs. A unit is *fresh* (random bytes), *text* (random
 characters of an alphabet of 16, which entropy coding halves but lz4 can't), or a *copy* of the unit some
 distance back. A copy helps a compressor only if its original lies in the same record, so copies at several
@@ -27,6 +29,7 @@ from ztune.trace.manifest import Compressibility
 from ztune.trace.reader import Trace
 from ztune.trace.repeats import repeats
 
+UNTOUCHED = " untouched"  # after a role: the content of what is not touched
 SYNTHESIS_VERSION = 1  # part of the file names, so that a changed recipe makes new files
 POOL_CHUNKS = 16  # chunks of 1 MiB per synthesised pool
 DEFAULT_RATIO = 2.0  # where nothing was measured; never zeros, never pure noise
@@ -50,7 +53,8 @@ class ContentRecipe:
 
 
 def content_pools(trace: Trace, folder: Path, warnings: list[str] | None = None) -> dict[str, Path]:
-    """Return a file of content for each role of ``trace``: a whole number of chunks of 1 MiB.
+    """Return a file of content for each role of ``trace``: a whole number of chunks of 1 MiB; and one by the
+    role's name with ``UNTOUCHED``, where that was measured apart.
 
     Kept samples are used where the trace has them. For other roles a pool is synthesised in ``folder`` to
     meet the measured lz4 and zstd-3 ratios (or used again if it is there already). Where nothing was measured
@@ -62,10 +66,13 @@ def content_pools(trace: Trace, folder: Path, warnings: list[str] | None = None)
     used = {file.role for file in trace.manifest.files if file.role is not None}
     for role in sorted(used, key=ROLES.index):
         kept = trace.sample(role)
+        measured = trace.manifest.compresses(role)
+        every = [e for e in trace.manifest.compressibility if e.role == role and e.blocks and not e.touched]
+        if every and any(entry.touched for entry in measured):
+            pools[role + UNTOUCHED] = _pool(role, every, folder)
         if kept is not None and kept[0].chunk == CHUNK:
             pools[role] = kept[1]
             continue
-        measured = [entry for entry in trace.manifest.compressibility if entry.role == role and entry.blocks]
         if not any(entry.algorithm == "lz4" for entry in measured) and warnings is not None:
             warnings.append(
                 f"how well the files of role {role} compress was not measured;"

@@ -138,6 +138,7 @@ class Compressibility(_Part):
     stdev: Annotated[float, Field(ge=0.0)] = 0.0  # of the blocks' own ratios
     blocks: Count = 0  # blocks that were compressed
     holes: Count = 0  # sampled blocks of zeros alone; not in ratio, not in blocks
+    touched: bool = False  # the blocks hold a place that was read or written; else drawn over all files
 
 
 class Sample(_Part):
@@ -162,7 +163,7 @@ class Manifest(_Part):
     """``trace.json``. Times are ns, sizes bytes."""
 
     format: Literal["ztune-trace"] = FORMAT  # type: ignore[assignment]
-    version: Literal[1, 2, 3, 4] = VERSION  # type: ignore[assignment]
+    version: Literal[1, 2, 3, 4, 5] = VERSION  # type: ignore[assignment]
     ztune: str
     created: str  # ISO 8601, UTC
     started_unix_ns: Nanoseconds = 0
@@ -207,6 +208,15 @@ class Manifest(_Part):
             if sample.bytes % sample.chunk or not sample.bytes:
                 raise ValueError(f"{sample.file} has {sample.bytes} bytes, not a whole number of chunks")
         return self
+
+    def compresses(self, *roles: str | None) -> list[Compressibility]:
+        """Return how files of ``roles`` compress where they were touched, or all over where that was not
+        measured; of what holds more than zeros."""
+        found: list[Compressibility] = []
+        for role in roles:
+            measured = [entry for entry in self.compressibility if entry.role == role and entry.blocks]
+            found += [entry for entry in measured if entry.touched] or measured
+        return found
 
     def to_json(self) -> str:
         """Return the text of ``trace.json``."""

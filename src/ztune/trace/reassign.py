@@ -27,6 +27,7 @@ from ztune.trace.manifest import (
 from ztune.trace.propose import RoleProposal
 from ztune.trace.reader import Trace
 from ztune.trace.roles import RoleRules
+from ztune.trace.touched import TouchedPlaces
 
 PROPOSED = "proposed-roles"
 """Code of the warning that roles were told from what the files do."""
@@ -65,7 +66,10 @@ def with_roles(
     if changed:
         say("measuring how the files compress")
         wanted = {f.path: str(f.role) for f in now if f.role in changed and f.size_end > 0}
-        found, _ = sample_files(wanted, seed=_SEED)
+        places = TouchedPlaces(now, _SEED)
+        for part in trace.parts("op", "file", "offset", "size"):
+            places.add(part)
+        found, _ = sample_files(wanted, seed=_SEED, touched=places.by_role())
         for role in changed:
             measured += [entry for entry in found if entry.role == role] or _stand_in(manifest, now, role)
     warnings = [w for w in manifest.warnings if w.code != PROPOSED]

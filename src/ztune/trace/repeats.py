@@ -25,7 +25,8 @@ def repeats(measured: Iterable[Compressibility]) -> list[str]:
     """
     by_role: dict[str, dict[str, dict[int, float]]] = {}
     for entry in measured:
-        if entry.blocks and entry.role != "wal":
+        # Of all over the files, which is what JUMP was chosen on.
+        if entry.blocks and entry.role != "wal" and not entry.touched:
             by_role.setdefault(entry.role, {}).setdefault(entry.algorithm, {})[entry.recordsize] = entry.ratio
     out = []
     for role, by_algorithm in by_role.items():

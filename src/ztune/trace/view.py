@@ -273,7 +273,8 @@ def _compressibility(measured: Sequence[Compressibility]) -> Table:
     table = _table("role", "algorithm", figures=map(size, sizes))
     rows: dict[tuple[str, str], dict[int, Compressibility]] = {}
     for entry in measured:
-        rows.setdefault((entry.role, entry.algorithm), {})[entry.recordsize] = entry
+        what = f"{entry.role}, touched" if entry.touched else entry.role
+        rows.setdefault((what, entry.algorithm), {})[entry.recordsize] = entry
     for (role, algorithm), by_size in rows.items():
         cells = (by_size.get(one) for one in sizes)
         table.add_row(role, algorithm, *(f"{e.ratio:.2f}" if e and e.blocks else "-" for e in cells))

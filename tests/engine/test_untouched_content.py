@@ -1,0 +1,59 @@
+"""Records that the trace does not touch may hold something else: they take the space of that, and no more."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+from engine_build import FSYNC, MIB, READ, WRITE, Ops, replay, run, spec
+
+SIZE = 96 * MIB
+TOUCHED = SIZE // 8
+
+
+def in_the_first_eighth(n: int) -> Ops:
+    """Pages read and written at random at the begin of the file, every fortieth synced."""
+    ops, rng = Ops(step=2_000_000), random.Random(3)
+    for i in range(n):
+        ops.add(READ if i % 3 else WRITE, offset=rng.randrange(TOUCHED // 8192) * 8192, size=8192)
+        if i % 40 == 0:
+            ops.add(FSYNC)
+    return ops
+
+
+def of_two(noise: Path, half: Path, **asked: Any) -> dict[str, Any]:
+    """A spec whose file holds noise where it is touched; all else halves."""
+    s = spec(noise, size=SIZE, properties={"compression": "lz4", "recordsize": "32K"}, **asked)
+    s["content"]["data untouched"] = str(half)
+    s["files"][0]["untouched"] = "data untouched"
+    return s
+
+
+@pytest.mark.parametrize("load", ["all", "touched"])
+def test_what_is_not_touched_takes_space_alone(tmp_path: Path, noise: Path, half: Path, load: str) -> None:
+    ops = in_the_first_eighth(2400)
+    asked: dict[str, Any] = {"load": "touched"} if load == "touched" else {}
+    found = replay(tmp_path, of_two(noise, half, **asked), ops)["measure"]
+    alone = spec(noise, size=SIZE, properties={"compression": "lz4", "recordsize": "32K"}, **asked)
+    as_noise = replay(tmp_path, alone, ops)["measure"]
+    for count in ("reads", "read_bytes", "writes", "write_bytes"):
+        assert found["by_cause"]["data"][count] == pytest.approx(
+            as_noise["by_cause"]["data"][count], rel=0.02
+        )
+    # Each record of the first eighth is touched; half.bin shrinks to a half, in 4 KiB sectors.
+    assert as_noise["space"]["allocated"] == pytest.approx(SIZE, rel=0.03)
+    expected = TOUCHED + (SIZE - TOUCHED) * 5 / 8
+    assert found["space"]["allocated"] == pytest.approx(expected, rel=0.05)
+    assert found["space"]["compression_ratio"] == pytest.approx(SIZE / expected, rel=0.05)
+    # It is no role whose calls are counted.
+    assert [one["name"] for one in found["model"]["by_role"]] == ["data"]
+
+
+def test_a_content_that_is_not_there_is_one_sentence(tmp_path: Path, noise: Path, half: Path) -> None:
+    s = of_two(noise, half)
+    s["files"][0]["untouched"] = "nothing"
+    done = run(tmp_path, s, in_the_first_eighth(3))
+    assert done.returncode == 2
+    assert 'spec: files[0].untouched is "nothing", which "content" does not have.' in done.stderr
