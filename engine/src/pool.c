@@ -425,7 +425,8 @@ int pool_save_config(int pool, const char *path, err_t *err)
 	bool ok;
 
 	spa_config_enter(spa, SCL_ALL, FTAG, RW_READER);
-	config = spa_config_generate(spa, NULL, -1ULL, B_TRUE);
+	/* For no vdev in particular it would take the locks again, and wait for ever behind who wants to write meanwhile. */
+	config = spa_config_generate(spa, spa->spa_root_vdev, -1ULL, B_TRUE);
 	/* An import forgets the cache devices that its configuration does not name. */
 	if (spa->spa_l2cache.sav_config != NULL) {
 		nvlist_t *tree = fnvlist_lookup_nvlist(config, ZPOOL_CONFIG_VDEV_TREE), **list;

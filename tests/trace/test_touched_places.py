@@ -11,11 +11,12 @@ from trace_builder import build, files
 from ztune.trace.compressibility import CHUNK, compressor, sample_files
 from ztune.trace.content import UNTOUCHED, content_pools
 from ztune.trace.manifest import Manifest, TraceFile
+from ztune.trace.reader import Trace
 from ztune.trace.reassign import with_roles
 from ztune.trace.roles import RoleRules
 from ztune.trace.schema import Op
 from ztune.trace.touched import TouchedPlaces
-from ztune.trace.writer import EVENT_DTYPE
+from ztune.trace.writer import EVENT_DTYPE, TraceWriter
 
 FILES = [TraceFile.model_validate(one) for one in files(("/d", "data", 0), ("/x", None, 0), ("/w", "wal", 0))]
 
@@ -101,10 +102,12 @@ def test_what_is_touched_is_measured_apart(halves: Path, tmp_path: Path) -> None
     for size in (8192, 131072, 1 << 20):
         assert ratio[True, size] == pytest.approx(1.0, rel=0.01)
         assert ratio[False, size] > 1.6
-    # What is kept is of what was touched too.
-    (sample,) = samples
-    kept = (tmp_path / "samples/data.bin").read_bytes()
-    assert sample.bytes == 7 * CHUNK and kept == noise(8 << 20)[: 7 * CHUNK]
+    # What is kept likewise.
+    assert [(sample.file, sample.touched) for sample in samples] == [
+        ("samples/data.bin", False), ("samples/data-touched.bin", True),
+    ]  # fmt: skip
+    assert samples[1].bytes == 7 * CHUNK
+    assert (tmp_path / "samples/data-touched.bin").read_bytes() == noise(8 << 20)[: 7 * CHUNK]
 
 
 def test_each_has_its_own_content_in_a_replay(halves: Path, tmp_path: Path) -> None:
@@ -114,6 +117,21 @@ def test_each_has_its_own_content_in_a_replay(halves: Path, tmp_path: Path) -> N
     assert set(pools) == {"data", "data" + UNTOUCHED}
     sizes = {name: len(compressor("lz4")(path.read_bytes())) for name, path in pools.items()}
     assert sizes["data"] > 1.5 * sizes["data" + UNTOUCHED]
+
+
+def test_kept_content_goes_before_what_is_made_like_it(halves: Path, tmp_path: Path) -> None:
+    writer = TraceWriter(tmp_path / "a.trace")
+    entries, samples = sample_files(
+        {str(halves): "data"}, keep=writer.samples_dir, touched={"data": [(str(halves), 1 << 20)]}
+    )
+    listed = files((str(halves), "data", 16 << 20))
+    made = {"duration_ns": 1, "recorder": {"name": "synthetic"}, "files": listed}
+    trace = Trace.open(writer.finish(**made, compressibility=entries, samples=samples))
+    assert content_pools(trace, tmp_path / "pools") == {
+        "data": trace.path / "samples/data-touched.bin",
+        "data" + UNTOUCHED: trace.path / "samples/data.bin",
+    }
+    assert trace.sample("data") != trace.sample("data", touched=True)
 
 
 def test_a_manifest_tells_how_what_is_touched_compresses() -> None:

@@ -164,7 +164,7 @@ def check(trace: Path = _trace, as_json: bool = _as_json) -> None:
         for _ in opened.parts():
             pass
         for sample in opened.manifest.samples:
-            opened.sample(sample.role)
+            opened.sample(sample.role, sample.touched)
     manifest = opened.manifest
     if as_json:
         _print_json(

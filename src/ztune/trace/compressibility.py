@@ -88,8 +88,9 @@ def sample_files(
     measured too.
 
     With ``keep`` (a folder, usually ``TraceWriter.samples_dir``) up to 16 MiB of content per role are written
-    to ``keep/ROLE.bin`` and described by the second result: of what was touched, if something was. Raises
-    InputError for an unknown role or algorithm, or a record size that is not a power of two.
+    to ``keep/ROLE.bin``, and as much of what was touched to ``keep/ROLE-touched.bin``; the second result
+    describes them. Raises InputError for an unknown role or algorithm, or a record size that is not a power
+    of two.
     """
     compressors = {algorithm: compressor(algorithm) for algorithm in algorithms}
     for size in recordsizes:
@@ -119,9 +120,10 @@ def sample_files(
                     _measure(role, size, name, run, blocks, touched=True) for name, run in compressors.items()
                 ]
         if keep is not None:
-            touched_pieces = _blocks_at(places, piece_size, max(1, READ_BUDGET // piece_size))
-            if sample := _keep(role, touched_pieces, keep) or _keep(role, pieces, keep):
-                samples.append(sample)
+            kept = [_keep(role, pieces, keep)]
+            pieces = _blocks_at(places, piece_size, max(1, READ_BUDGET // piece_size))
+            kept.append(_keep(role, pieces, keep, touched=True))
+            samples += [sample for sample in kept if sample is not None]
     return measured, samples
 
 
@@ -237,8 +239,8 @@ def _measure(
     )
 
 
-def _keep(role: str, pieces: list[bytes], folder: Path) -> Sample | None:
-    """Write the pieces' content to ``folder/ROLE.bin`` in whole chunks; None if it does not fill one.
+def _keep(role: str, pieces: list[bytes], folder: Path, touched: bool = False) -> Sample | None:
+    """Write the pieces' content to a file in ``folder`` in whole chunks; None if it does not fill one.
 
     Filled up with itself it would repeat within a record of 1 MiB, as the files do not.
     Aligned runs of 64 KiB zeros are left out: they come from space allocated ahead (new WAL segments), which
@@ -260,11 +262,13 @@ def _keep(role: str, pieces: list[bytes], folder: Path) -> Sample | None:
     while missing := -len(content) % CHUNK:
         content += real[:missing]
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / f"{role}.bin").write_bytes(content)
+    name = f"{role}-touched.bin" if touched else f"{role}.bin"
+    (folder / name).write_bytes(content)
     return Sample(
         role=role,  # type: ignore[arg-type]
-        file=f"samples/{role}.bin",
+        file=f"samples/{name}",
         chunk=CHUNK,
         bytes=len(content),
         sha256=hashlib.sha256(content).hexdigest(),
+        touched=touched,
     )

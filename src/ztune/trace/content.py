@@ -65,13 +65,18 @@ def content_pools(trace: Trace, folder: Path, warnings: list[str] | None = None)
     pools: dict[str, Path] = {}
     used = {file.role for file in trace.manifest.files if file.role is not None}
     for role in sorted(used, key=ROLES.index):
-        kept = trace.sample(role)
         measured = trace.manifest.compresses(role)
-        every = [e for e in trace.manifest.compressibility if e.role == role and e.blocks and not e.touched]
-        if every and any(entry.touched for entry in measured):
-            pools[role + UNTOUCHED] = _pool(role, every, folder)
-        if kept is not None and kept[0].chunk == CHUNK:
-            pools[role] = kept[1]
+        apart = any(entry.touched for entry in measured)
+        kept, kept_touched = _kept(trace, role), _kept(trace, role, touched=True)
+        # Content that is kept is truer than what is made like it.
+        pool = kept_touched or kept
+        if kept_touched or (apart and not kept):
+            every = [
+                e for e in trace.manifest.compressibility if e.role == role and e.blocks and not e.touched
+            ]
+            pools[role + UNTOUCHED] = kept or _pool(role, every, folder)
+        if pool is not None:
+            pools[role] = pool
             continue
         if not any(entry.algorithm == "lz4" for entry in measured) and warnings is not None:
             warnings.append(
@@ -82,6 +87,11 @@ def content_pools(trace: Trace, folder: Path, warnings: list[str] | None = None)
     if warnings is not None:
         warnings += repeats(trace.manifest.compressibility)
     return pools
+
+
+def _kept(trace: Trace, role: str, touched: bool = False) -> Path | None:
+    found = trace.sample(role, touched)
+    return found[1] if found is not None and found[0].chunk == CHUNK else None
 
 
 def synthesise(measured: Sequence[Compressibility], chunks: int = POOL_CHUNKS, seed: int = 1) -> bytes:

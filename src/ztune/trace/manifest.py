@@ -145,10 +145,11 @@ class Sample(_Part):
     """A file of sampled content, ``bytes`` long: a whole number of chunks of ``chunk`` bytes."""
 
     role: Role
-    file: Annotated[str, Field(pattern=r"^samples/[a-z]+\.bin$")]
+    file: Annotated[str, Field(pattern=r"^samples/[a-z]+(-touched)?\.bin$")]
     chunk: Annotated[int, Field(ge=1, le=INT64_MAX)] = 1 << 20
     bytes: Bytes
     sha256: Sha256 | None = None
+    touched: bool = False  # content from where calls read and wrote; else from all over the files
 
 
 class ParquetFile(_Part):

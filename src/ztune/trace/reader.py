@@ -100,10 +100,11 @@ class Trace:
         for table in parquet.parts(self.path / EVENTS_FILE, names, len(self.manifest.files)):
             yield {name: table.column(name).to_numpy() for name in table.column_names}
 
-    def sample(self, role: str) -> tuple[Sample, Path] | None:
-        """Return the kept content of ``role`` and where it lies, or None. Raises InputError if damaged."""
+    def sample(self, role: str, touched: bool = False) -> tuple[Sample, Path] | None:
+        """Return the kept content of ``role``, of all files or of what was ``touched``, and where it lies, or
+        None. Raises InputError if damaged."""
         for sample in self.manifest.samples:
-            if sample.role == role:
+            if (sample.role, sample.touched) == (role, touched):
                 path = self.path / sample.file
                 if not path.is_file():
                     raise InputError(f"the trace {self.path} lacks its {sample.file}")
