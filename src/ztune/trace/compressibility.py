@@ -33,6 +33,10 @@ READ_BUDGET = 16 << 20  # bytes read (and at most kept) per role
 BLOCK_BUDGET = 2 << 20  # bytes compressed per role, record size and algorithm ...
 LEAST_BLOCKS = 8  # ... but at least so many blocks, if there are
 LEAST_TOUCHED = 32  # ... and of what is touched, which differs more from block to block
+TOUCHED = {size: 2 * max(LEAST_TOUCHED, BLOCK_BUDGET // size) for size in RECORDSIZES}
+"""Sizes of blocks that are measured where they are touched, and how many of each are to be at hand: twice as
+many as are compressed, since some are gone by then."""
+_PIECES = 128 << 10  # bytes of the blocks around which content is kept
 MOST_EXTENTS = 10_000  # of one sparse file
 _HOLE = 64 << 10  # runs of zeros that are not kept as content, see _keep
 
@@ -75,7 +79,7 @@ def sample_files(
     algorithms: Sequence[str] = ALGORITHMS,
     seed: int = 1,
     keep: Path | None = None,
-    touched: Mapping[str, Iterable[tuple[str, int]]] | None = None,
+    touched: Mapping[str, Mapping[int, Sequence[tuple[str, int]]]] | None = None,
 ) -> tuple[list[Compressibility], list[Sample]]:
     """Sample ``files`` (path → role) and return how they compress, by role, record size and algorithm.
 
@@ -84,7 +88,7 @@ def sample_files(
     Files that are gone, empty, unreadable or not regular are skipped; a role with nothing to read is left
     out. The same ``seed`` and files give the same blocks.
 
-    ``touched``: by role, places (path, offset) that a job touched, in random order. Blocks that hold one are
+    ``touched``: by role and size, blocks (path, offset) that a job touched, in random order. They are
     measured too.
 
     With ``keep`` (a folder, usually ``TraceWriter.samples_dir``) up to 16 MiB of content per role are written
@@ -113,15 +117,15 @@ def sample_files(
         for size in recordsizes:
             blocks = _draw_blocks(pieces, size, rng)
             measured += [_measure(role, size, name, run, blocks) for name, run in compressors.items()]
-        places = list((touched or {}).get(role, ()))
+        places = (touched or {}).get(role, {})
         for size in recordsizes:
-            if blocks := _blocks_at(places, size, max(LEAST_TOUCHED, BLOCK_BUDGET // size)):
+            if blocks := _blocks_at(places.get(size, ()), size, max(LEAST_TOUCHED, BLOCK_BUDGET // size)):
                 measured += [
                     _measure(role, size, name, run, blocks, touched=True) for name, run in compressors.items()
                 ]
         if keep is not None:
             kept = [_keep(role, pieces, keep)]
-            pieces = _blocks_at(places, piece_size, max(1, READ_BUDGET // piece_size))
+            pieces = _blocks_at(places.get(_PIECES, ()), piece_size, max(1, READ_BUDGET // piece_size))
             kept.append(_keep(role, pieces, keep, touched=True))
             samples += [sample for sample in kept if sample is not None]
     return measured, samples

@@ -14,7 +14,7 @@ from ztune.databases.rules import RoleRule
 from ztune.errors import InputError, reason
 from ztune.onhost.host import shared_files
 from ztune.onhost.words import ROLES
-from ztune.trace.compressibility import sample_files
+from ztune.trace.compressibility import TOUCHED, sample_files
 from ztune.trace.manifest import (
     EVENTS_FILE,
     MANIFEST,
@@ -27,7 +27,7 @@ from ztune.trace.manifest import (
 from ztune.trace.propose import RoleProposal
 from ztune.trace.reader import Trace
 from ztune.trace.roles import RoleRules
-from ztune.trace.touched import TouchedPlaces
+from ztune.trace.touched import TouchedBlocks
 
 PROPOSED = "proposed-roles"
 """Code of the warning that roles were told from what the files do."""
@@ -66,10 +66,10 @@ def with_roles(
     if changed:
         say("measuring how the files compress")
         wanted = {f.path: str(f.role) for f in now if f.role in changed and f.size_end > 0}
-        places = TouchedPlaces(now, _SEED)
+        touched = TouchedBlocks(now, TOUCHED, _SEED)
         for part in trace.parts("op", "file", "offset", "size"):
-            places.add(part)
-        found, _ = sample_files(wanted, seed=_SEED, touched=places.by_role())
+            touched.add(part)
+        found, _ = sample_files(wanted, seed=_SEED, touched=touched.by_role())
         for role in changed:
             measured += [entry for entry in found if entry.role == role] or _stand_in(manifest, now, role)
     warnings = [w for w in manifest.warnings if w.code != PROPOSED]

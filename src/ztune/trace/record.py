@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from ztune.databases.rules import NO_ROLE
 from ztune.errors import InputError, MissingError, ZtuneError, reason
-from ztune.trace.compressibility import sample_files
+from ztune.trace.compressibility import TOUCHED, sample_files
 from ztune.trace.manifest import (
     PARTIAL,
     Compressibility,
@@ -44,7 +44,7 @@ from ztune.trace.regions import REGION, WHOLE_BYTES, Tally, kept, sampled_files
 from ztune.trace.roles import RoleRules
 from ztune.trace.schema import Op
 from ztune.trace.spool import Part, Rows
-from ztune.trace.touched import TouchedPlaces
+from ztune.trace.touched import TouchedBlocks
 from ztune.trace.warming import Warmth
 from ztune.trace.windows import Schedule, with_growth
 from ztune.trace.writer import EVENT_DTYPE, TraceWriter
@@ -350,7 +350,7 @@ class _Recorded:
             rows = _resolved(part(), selection.numbers)
             return mine(rows[(rows["file"] >= 0) | (rows["op"] == Op.SYNC)])
 
-        places = TouchedPlaces(selection.files, SEED)
+        touched = TouchedBlocks(selection.files, TOUCHED, SEED)
         at_start = [(m, selection.ids[number]) for m, number in mapped if number in selection.ids]
         mappings = Counter(file for _, file in at_start)
         lost = 0
@@ -358,7 +358,7 @@ class _Recorded:
             rows = _resolved(part(), selection.numbers)
             lost += int(np.count_nonzero(rows["file"] == UNKNOWN))
             mappings.update(rows["file"][(rows["op"] == Op.MMAP) & (rows["file"] >= 0)].tolist())
-            places.add(rows[rows["file"] >= 0])
+            touched.add(rows[rows["file"] >= 0])
             self.writer.add_part(partial(known, part))
         self.writer.add_rows(_extra_rows(selection, at_start))
         dropped = harvest.dropped + lost
@@ -371,7 +371,7 @@ class _Recorded:
             # Where events were lost, files may have been used in these.
             *([] if selection.files or dropped else [_nothing_warning(self.paths)]),
         ]
-        compressibility, samples = self._sample(selection.files, places)
+        compressibility, samples = self._sample(selection.files, touched)
         self.say("writing the trace")
         path = self.writer.finish(
             started_unix_ns=started_unix_ns,
@@ -426,7 +426,7 @@ class _Recorded:
         return entry is not None and self.rules.role(entry.path) is not None
 
     def _sample(
-        self, files: list[TraceFile], places: TouchedPlaces
+        self, files: list[TraceFile], touched: TouchedBlocks
     ) -> tuple[list[Compressibility], list[Sample]]:
         """Measure how the files that still exist compress; keep their blocks if asked to."""
         wanted = {file.path: file.role for file in files if file.role is not None and file.size_end > 0}
@@ -434,7 +434,7 @@ class _Recorded:
             return [], []
         self.say("measuring how the files compress")
         keep = self.writer.samples_dir if self.keep_samples else None
-        return sample_files(wanted, seed=SEED, keep=keep, touched=places.by_role())
+        return sample_files(wanted, seed=SEED, keep=keep, touched=touched.by_role())
 
 
 def record(

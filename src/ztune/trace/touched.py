@@ -1,4 +1,4 @@
-"""Where calls read and write files: some of these places, drawn at random, of each role.
+"""Which blocks of files calls read and write: some of them, drawn at random, of each role and record size.
 
 How well files compress where a job works is another thing than how well all of them do: a log's old segments
 are full of zeros or of other things, pages that are written over are those of another table than most, and
@@ -8,7 +8,6 @@ new ones are half empty.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import chain, zip_longest
 from typing import Any
 
 import numpy as np
@@ -17,73 +16,95 @@ import numpy.typing as npt
 from ztune.trace.manifest import TraceFile
 from ztune.trace.schema import Op
 
-MOST = 4096  # calls that are kept of those that read files of a role, and of those that write them
-UNIT = 16 << 10  # bytes, a usual record: each that a call moves is as likely as any other
+SPREAD = 16  # blocks of a call that are looked at, at most; of a longer one they lie evenly over it
+_NONE = np.iinfo(np.uint64).max
 
 
-class TouchedPlaces:
-    """Keeps places of those of a trace's ``files`` that have a role, from the events that it is given. The
-    same ``seed`` and events give the same places.
+class TouchedBlocks:
+    """Keeps blocks of those of a trace's ``files`` that have a role, from the events that it is given.
+
+    ``sizes``: of the blocks, in bytes, and how many are kept of each role. Every block that is touched, once
+    or a thousand times, is as likely to be kept: those stay whose hash is least. The same ``seed`` and events
+    give the same blocks.
     """
 
-    def __init__(self, files: Sequence[TraceFile], seed: int) -> None:
+    def __init__(self, files: Sequence[TraceFile], sizes: Mapping[int, int], seed: int) -> None:
         self._roles = sorted({file.role for file in files if file.role is not None})
         self._paths = [file.path for file in files]
         of_files = [-1 if file.role is None else self._roles.index(file.role) for file in files]
         self._role = np.array([*of_files, -1])  # the last one is that of no file, whose number is -1
-        self._kept = {(role, op): _Kept() for role in self._roles for op in (Op.WRITE, Op.READ)}
-        self._rng = np.random.default_rng(seed)
+        self._kept = {size: [_Least(most) for _ in self._roles] for size, most in sizes.items()}
+        self._seed = seed
 
     def add(self, events: Mapping[str, Any] | npt.NDArray[np.void]) -> None:
         """Look at ``events``: arrays ``op``, ``file``, ``offset`` and ``size``, as in a trace."""
-        op, size = events["op"], events["size"]
-        moved = ((op == Op.WRITE) | (op == Op.READ)) & (size > 0) & (events["offset"] >= 0)
-        file = np.asarray(events["file"])[moved]
-        role, op, size = self._role[file], op[moved], size[moved].astype(np.int64)
-        # The greatest of n numbers from 0 to 1 is as likely as one to the power of 1/n.
-        drawn = self._rng.random(len(file)) ** (1 / np.ceil(size / UNIT))
-        calls = np.stack([file.astype(np.int64), np.asarray(events["offset"])[moved], size], axis=1)
-        for (name, kind), kept in self._kept.items():
-            mine = (role == self._roles.index(name)) & (op == kind)
-            if mine.any():
-                kept.add(drawn[mine], calls[mine])
+        file = np.asarray(events["file"])
+        moved = np.isin(events["op"], (Op.READ, Op.WRITE)) & (events["size"] > 0) & (events["offset"] >= 0)
+        moved &= self._role[file] >= 0
+        file, begin = file[moved].astype(np.int64), np.asarray(events["offset"])[moved].astype(np.int64)
+        end = begin + events["size"][moved] - 1
+        for size, kept in self._kept.items():
+            number, block = _blocks(begin // size, end // size)
+            least = np.array([one.limit for one in kept])
+            drawn = _hash(file[number], block, self._seed)
+            candidates = drawn < least[self._role[file[number]]]
+            number, block, drawn = number[candidates], block[candidates], drawn[candidates]
+            role = self._role[file[number]]
+            for index in np.unique(role):
+                mine = role == index
+                kept[index].add(drawn[mine], file[number[mine]], block[mine])
 
-    def by_role(self) -> dict[str, list[tuple[str, int]]]:
-        """Return (path, offset in bytes) of each role's places in random order: one written, one read, and
-        so on, as long as there are both."""
-        found: dict[str, list[tuple[str, int]]] = {}
-        for role in self._roles:
-            both = (self._kept[role, op].places(self._rng) for op in (Op.WRITE, Op.READ))
-            turns = chain.from_iterable(zip_longest(*both))
-            found[role] = [(self._paths[one[0]], one[1]) for one in turns if one is not None]
-        return found
+    def by_role(self) -> dict[str, dict[int, list[tuple[str, int]]]]:
+        """Return (path, offset in bytes) of the blocks of each role, by their size, in random order."""
+        return {
+            role: {
+                size: [(self._paths[file], block * size) for file, block in kept[index].blocks()]
+                for size, kept in self._kept.items()
+            }
+            for index, role in enumerate(self._roles)
+        }
 
 
-class _Kept:
-    """Those of the calls that came for which the greatest numbers were drawn."""
+def _blocks(
+    first: npt.NDArray[np.int64], last: npt.NDArray[np.int64]
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Return blocks of calls that reach from ``first`` to ``last``, and of which call each is."""
+    all_ = last - first + 1
+    some = np.minimum(all_, SPREAD)
+    number = np.repeat(np.arange(len(first)), some)
+    turn = np.arange(len(number)) - np.repeat(np.cumsum(some) - some, some)
+    return number, first[number] + turn * all_[number] // some[number]
 
-    def __init__(self) -> None:
-        self._drawn = np.empty(0)
-        self._calls = np.empty((0, 3), np.int64)  # file, offset, size
 
-    def add(self, drawn: npt.NDArray[np.float64], calls: npt.NDArray[np.int64]) -> None:
-        if len(self._drawn) == MOST:
-            better = drawn > self._drawn[-1]
-            drawn, calls = drawn[better], calls[better]
-        drawn = np.concatenate([self._drawn, drawn])
-        # Greatest first, which is a random order of the calls.
-        best = np.argsort(-drawn, kind="stable")[:MOST]
-        self._drawn = drawn[best]
-        self._calls = np.concatenate([self._calls, calls])[best]
+def _hash(file: npt.NDArray[np.int64], block: npt.NDArray[np.int64], seed: int) -> npt.NDArray[np.uint64]:
+    """Return a number for each block that tells nothing of it (the last steps of SplitMix64)."""
+    x: npt.NDArray[np.uint64] = block.astype(np.uint64) + (file.astype(np.uint64) << np.uint64(42))
+    x += np.uint64(seed) * np.uint64(0x9E3779B97F4A7C15)
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    x ^= x >> np.uint64(31)
+    return x
 
-    def places(self, rng: np.random.Generator) -> list[tuple[int, int]]:
-        """Return a place of each call; and, where there are few calls, more of those that move much."""
-        found: list[tuple[int, int]] = []
-        calls = self._calls
-        for turn in range(MOST):
-            calls = calls[calls[:, 2] > turn * UNIT][: MOST - len(found)]
-            if not len(calls):
-                break
-            offsets = calls[:, 1] + (rng.random(len(calls)) * calls[:, 2]).astype(np.int64)
-            found += zip(calls[:, 0].tolist(), offsets.tolist(), strict=True)
-        return found
+
+class _Least:
+    """The ``most`` blocks of those that came whose hash is least, each once."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._drawn = np.empty(0, np.uint64)
+        self._where = np.empty((0, 2), np.int64)  # file, block
+
+    @property
+    def limit(self) -> np.uint64:
+        """What a block's hash must be below."""
+        return self._drawn[-1] if len(self._drawn) == self._most else np.uint64(_NONE)
+
+    def add(
+        self, drawn: npt.NDArray[np.uint64], file: npt.NDArray[np.int64], block: npt.NDArray[np.int64]
+    ) -> None:
+        where = np.concatenate([self._where, np.stack([file, block], axis=1)])
+        self._drawn, first = np.unique(np.concatenate([self._drawn, drawn]), return_index=True)
+        self._drawn, self._where = self._drawn[: self._most], where[first[: self._most]]
+
+    def blocks(self) -> list[tuple[int, int]]:
+        return [(int(file), int(block)) for file, block in self._where]

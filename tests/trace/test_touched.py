@@ -1,4 +1,4 @@
-"""Where calls touch files, and that content is measured there."""
+"""What calls touch of files, and that content is measured there."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 from trace_builder import build, files
 
-from ztune.trace.compressibility import CHUNK, compressor, sample_files
+from ztune.trace.compressibility import CHUNK, TOUCHED, compressor, sample_files
 from ztune.trace.content import UNTOUCHED, content_pools
 from ztune.trace.manifest import Manifest, TraceFile
 from ztune.trace.reader import Trace
 from ztune.trace.reassign import with_roles
 from ztune.trace.roles import RoleRules
 from ztune.trace.schema import Op
-from ztune.trace.touched import TouchedPlaces
+from ztune.trace.touched import TouchedBlocks
 from ztune.trace.writer import EVENT_DTYPE, TraceWriter
 
 FILES = [TraceFile.model_validate(one) for one in files(("/d", "data", 0), ("/x", None, 0), ("/w", "wal", 0))]
@@ -27,58 +27,48 @@ def calls(op: Op, file: int, offsets: list[int], size: int = 8192) -> np.ndarray
     return rows
 
 
-def test_reads_and_writes_of_files_with_a_role_in_turn() -> None:
-    found = TouchedPlaces(FILES, 1)
+def blocks(found: TouchedBlocks, role: str = "data", size: int = 8192) -> set[int]:
+    listed = found.by_role()[role][size]
+    assert len(set(listed)) == len(listed)
+    return {offset // size for _, offset in listed}
+
+
+def test_blocks_of_reads_and_writes_of_files_with_a_role() -> None:
+    found = TouchedBlocks(FILES, {8192: 1000, 1 << 20: 1000}, 1)
     found.add(calls(Op.WRITE, 0, [n << 20 for n in range(3)]))
-    found.add(calls(Op.READ, 0, [n << 30 for n in range(1, 6)]))
+    found.add(calls(Op.READ, 0, [n << 30 for n in range(1, 6)] * 9))
     found.add(calls(Op.WRITE, 1, [7]))
     found.add(calls(Op.FSYNC, 2, [-1], 0))
     found.add(calls(Op.READ, -1, [7]))
-    by_role = found.by_role()
-    of_data = by_role["data"]
-    assert by_role == {"data": of_data, "wal": []}
-    assert [offset < 1 << 30 for _, offset in of_data] == [True, False] * 3 + [False] * 2
-    assert {path for path, _ in of_data} == {"/d"}
-    # A place is somewhere in what was moved.
-    assert {offset - offset % 8192 for _, offset in of_data} == {n << 20 for n in range(3)} | {
-        n << 30 for n in range(1, 6)
-    }
+    assert found.by_role()["wal"] == {8192: [], 1 << 20: []}
+    assert {path for path, _ in found.by_role()["data"][8192]} == {"/d"}
+    assert blocks(found) == {n << 7 for n in range(3)} | {n << 17 for n in range(1, 6)}
+    assert blocks(found, size=1 << 20) == {0, 1, 2} | {n << 10 for n in range(1, 6)}
 
 
-def test_places_are_bounded_and_each_is_as_likely(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ztune.trace.touched.MOST", 1000)
-    found = TouchedPlaces(FILES, 1)
+def test_a_call_touches_all_its_blocks() -> None:
+    found = TouchedBlocks(FILES, {8192: 1000}, 1)
+    found.add(calls(Op.WRITE, 0, [8191], 8194))  # a byte, a block and a byte
+    assert blocks(found) == {0, 1, 2}
+    found = TouchedBlocks(FILES, {8192: 1000}, 1)
+    found.add(calls(Op.WRITE, 0, [0], 1 << 20))  # of more than 16 they lie evenly over it
+    assert blocks(found) == {n * 8 for n in range(16)}
+
+
+def test_blocks_are_bounded_and_each_is_as_likely() -> None:
+    found, again = (TouchedBlocks(FILES, {8192: 1000}, 1) for _ in range(2))
     for part in range(40):
-        found.add(calls(Op.WRITE, 0, [(part * 500 + n) * 8192 for n in range(500)]))
-    by_role = found.by_role()
-    kept = [offset // 8192 for _, offset in by_role["data"]]
-    assert len(set(kept)) == 1000
-    # Of 20,000 places each quarter has 250 of the thousand, give or take 14 (one sigma).
+        once = [(part * 500 + n) * 8192 for n in range(500)]
+        # The first of them a hundred times as often as the others.
+        found.add(calls(Op.WRITE, 0, once[:5] * 99 + once))
+        again.add(calls(Op.READ, 0, once))
+    kept = sorted(blocks(found))
+    assert len(kept) == 1000 and again.by_role() == found.by_role()
+    # Of 20,000 blocks each quarter has 250 of the thousand, give or take 14 (one sigma).
     assert all(abs(count - 250) < 70 for count in np.histogram(kept, 4, (0, 20_000))[0])
-    again = TouchedPlaces(FILES, 1)
-    for part in range(40):
-        again.add(calls(Op.WRITE, 0, [(part * 500 + n) * 8192 for n in range(500)]))
-    assert again.by_role() == by_role
-
-
-def test_a_large_call_counts_for_the_records_that_it_moves(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ztune.trace.touched.MOST", 1000)
-    found = TouchedPlaces(FILES, 1)
-    # As many bytes by calls of 1 MiB as by 64 times as many of 16 KiB, elsewhere.
-    found.add(calls(Op.WRITE, 0, [n << 20 for n in range(500)], 1 << 20))
-    found.add(calls(Op.WRITE, 0, [(1 << 40) + (n << 14) for n in range(500 * 64)], 16384))
-    large = sum(offset < 1 << 40 for _, offset in found.by_role()["data"])
-    # All of 500 calls are drawn before half of the others is, since one has 64 chances and one place.
-    assert 300 < large <= 500
-
-
-def test_few_large_calls_have_many_places() -> None:
-    found = TouchedPlaces(FILES, 1)
-    found.add(calls(Op.WRITE, 0, [0], 4 << 20))
-    found.add(calls(Op.WRITE, 0, [1 << 30], 100))
-    places_ = [offset for _, offset in found.by_role()["data"]]
-    assert len(places_) == 257 and sum(offset >= 1 << 30 for offset in places_) == 1
-    assert len({offset >> 20 for offset in places_ if offset < 4 << 20}) == 4
+    # Those touched often are a hundredth.
+    assert sum(block % 500 < 5 for block in kept) < 30
+    assert TouchedBlocks(FILES, {8192: 1000}, 2).by_role() != found.by_role()
 
 
 def noise(size: int) -> bytes:
@@ -94,7 +84,7 @@ def halves(tmp_path: Path) -> Path:
 
 
 def test_what_is_touched_is_measured_apart(halves: Path, tmp_path: Path) -> None:
-    touched = [(str(halves), n << 16) for n in range(100)]
+    touched = {size: [(str(halves), n * size) for n in range((8 << 20) // size - 1)] for size in TOUCHED}
     entries, samples = sample_files(
         {str(halves): "data"}, keep=tmp_path / "samples", touched={"data": touched}
     )
@@ -106,12 +96,16 @@ def test_what_is_touched_is_measured_apart(halves: Path, tmp_path: Path) -> None
     assert [(sample.file, sample.touched) for sample in samples] == [
         ("samples/data.bin", False), ("samples/data-touched.bin", True),
     ]  # fmt: skip
-    assert samples[1].bytes == 7 * CHUNK
-    assert (tmp_path / "samples/data-touched.bin").read_bytes() == noise(8 << 20)[: 7 * CHUNK]
+    assert samples[1].bytes == 8 * CHUNK
+    assert (tmp_path / "samples/data-touched.bin").read_bytes() == noise(8 << 20)
+
+
+def one_block(path: Path) -> dict[str, dict[int, list[tuple[str, int]]]]:
+    return {"data": {size: [(str(path), 1 << 20)] for size in TOUCHED}}
 
 
 def test_each_has_its_own_content_in_a_replay(halves: Path, tmp_path: Path) -> None:
-    entries, _ = sample_files({str(halves): "data"}, touched={"data": [(str(halves), 1 << 20)]})
+    entries, _ = sample_files({str(halves): "data"}, touched=one_block(halves))
     trace = build(tmp_path / "a.trace", [], files((str(halves), "data", 16 << 20)), compressibility=entries)
     pools = content_pools(trace, tmp_path / "pools")
     assert set(pools) == {"data", "data" + UNTOUCHED}
@@ -122,7 +116,9 @@ def test_each_has_its_own_content_in_a_replay(halves: Path, tmp_path: Path) -> N
 def test_kept_content_goes_before_what_is_made_like_it(halves: Path, tmp_path: Path) -> None:
     writer = TraceWriter(tmp_path / "a.trace")
     entries, samples = sample_files(
-        {str(halves): "data"}, keep=writer.samples_dir, touched={"data": [(str(halves), 1 << 20)]}
+        {str(halves): "data"},
+        keep=writer.samples_dir,
+        touched=one_block(halves),
     )
     listed = files((str(halves), "data", 16 << 20))
     made = {"duration_ns": 1, "recorder": {"name": "synthetic"}, "files": listed}
