@@ -34,7 +34,7 @@ BLOCK_BUDGET = 2 << 20  # bytes compressed per role, record size and algorithm .
 LEAST_BLOCKS = 8  # ... but at least so many blocks, if there are
 MEASURED = {size: min(max(BLOCK_BUDGET // size, 128), (32 << 20) // size) for size in RECORDSIZES}
 """How many blocks of what is touched are compressed, by their size: they differ more than those of all files.
-Those of InnoDB of 128 KiB have a standard deviation of about a quarter, so 128 give a mean within 2 or 3 %."""
+InnoDB's of 128 KiB have a standard deviation of about a quarter, so 128 give a mean within 2 or 3 %."""
 TOUCHED = {size: 2 * count for size, count in MEASURED.items()}
 """How many are to be at hand: some are gone by then."""
 _KEPT = 128 << 10  # bytes of the blocks of what is touched that are kept
