@@ -42,7 +42,7 @@ static const struct {
 	{"zfs_delay_scale", TN_DELAY_SCALE, 0, INT64_C(1) << 40, 500000},
 	{"zfs_immediate_write_sz", TN_POSIX, 0, INT64_C(1) << 40, 32768},
 	{"zfs_prefetch_disable", TN_PREFETCH, 0, 1, 0},
-	{"zfetch_max_distance", TN_LIBRARY, 16 << 20, INT64_C(1) << 31, 64 << 20},
+	{"zfetch_max_distance", TN_LIBRARY, 1 << 20, INT64_C(1) << 31, 64 << 20},
 	{"zfetch_max_idistance", TN_LIBRARY, 16 << 20, INT64_C(1) << 31, 128 << 20},
 	{"l2arc_noprefetch", TN_LIBRARY, 0, 1, 1},
 	{"l2arc_write_max", TN_LIBRARY, 4096, INT64_C(1) << 40, -1},

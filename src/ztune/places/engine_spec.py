@@ -58,7 +58,8 @@ def _dataset(dataset: Dataset) -> dict[str, Any]:
 
 def sampled(spec: dict[str, Any], of: int, region: int) -> dict[str, Any]:
     """Return ``spec`` for a sample of one region of ``region`` bytes in ``of``: with that part of the ARC, of
-    what an L2ARC holds and is fed with, and of how far ahead is read, since a scan is that much shorter.
+    what an L2ARC holds and is fed with, and of how far ahead is read, since a scan is that much shorter: what
+    was read ahead waits as much longer, in as much smaller an ARC.
 
     Dirty data is not here: the engine counts a sampled byte as what it stands for.
     """
@@ -66,7 +67,8 @@ def sampled(spec: dict[str, Any], of: int, region: int) -> dict[str, Any]:
         return spec
     tunables = dict(spec["tunables"])
     ahead = int(tunables.get("zfetch_max_distance", TUNABLES["zfetch_max_distance"].default) or 0)
-    tunables["zfetch_max_distance"] = min(ahead, max(ahead // of, LEAST_AHEAD, region))
+    record = max(int(d["properties"]["recordsize"]) for d in spec["datasets"] if not d.get("filler"))
+    tunables["zfetch_max_distance"] = min(ahead, max(ahead // AHEAD // of, LEAST_AHEAD, region, 2 * record))
     pools = []
     for pool in spec["pools"]:
         vdevs = []
@@ -86,7 +88,10 @@ def sampled(spec: dict[str, Any], of: int, region: int) -> dict[str, Any]:
     return {**spec, "arc_max": spec["arc_max"] // of, "sample": of, "pools": pools, "tunables": tunables}
 
 
-LEAST_AHEAD = 16 << 20
+AHEAD = 4
+"""A sample reads ahead an Nth of such a part of ``zfetch_max_distance``: by default OpenZFS reads 4 to 64 MiB
+ahead, the less the slower a scan is, and 4 (``zfetch_min_distance``) can't be set. 16 MiB are in the middle."""
+LEAST_AHEAD = 1 << 20
 """Bytes of ``zfetch_max_distance`` at least, as the engine has it."""
 LEAST_DISK = 64 << 20
 """Bytes of a disk at least, as the engine has it."""
