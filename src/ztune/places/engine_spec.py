@@ -90,7 +90,7 @@ def sampled(spec: dict[str, Any], of: int, region: int) -> dict[str, Any]:
 
 AHEAD = 4
 """A sample reads ahead an Nth of such a part of ``zfetch_max_distance``: by default OpenZFS reads 4 to 64 MiB
-ahead, the less the slower a scan is, and 4 (``zfetch_min_distance``) can't be set. 16 MiB are in the middle."""
+ahead, the less the slower a scan is, and 4 (``zfetch_min_distance``) can't be set. 16 MiB lie between."""
 LEAST_AHEAD = 1 << 20
 """Bytes of ``zfetch_max_distance`` at least, as the engine has it."""
 LEAST_DISK = 64 << 20
