@@ -6,6 +6,7 @@ import json
 import os
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 from invoked import invoke
@@ -196,3 +197,13 @@ def test_clean_lists_and_removes_what_is_kept() -> None:
     assert code == 0 and f"{'ab' * 16}.image  replay" in out and loaded.is_there("ab" * 16)
     code, out, _ = invoke("clean", "--prepared", "--yes", "--json")
     assert code == 0 and json.loads(out)[0]["removed"] is True and not loaded.is_there("ab" * 16)
+
+
+def test_a_load_whose_records_differ_by_what_is_touched_goes_by_the_operations() -> None:
+    """It loads all, so that its room is that of all, but for other operations with other content."""
+    alike: dict[str, Any] = {"files": [{"id": 0, "content": "data"}]}
+    apart: dict[str, Any] = {"files": [{"id": 0, "content": "data", "untouched": "data untouched"}]}
+    assert [loaded.goes_by_operations(spec) for spec in (alike, apart)] == [False, True]
+    assert [loaded.loads_a_part(spec) for spec in (alike, apart)] == [False, False]
+    for part in ({"load": "touched"}, {"sample": 4}):
+        assert loaded.goes_by_operations({**alike, **part}) and loaded.loads_a_part({**alike, **part})

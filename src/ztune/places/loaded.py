@@ -55,10 +55,15 @@ def load_spec(spec: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def goes_by_operations(spec: Mapping[str, Any]) -> bool:
-    """Return whether what a load writes depends on the operations: the engine loads of a sample, as of
-    "touched", what these touch. Samples of files of one length have the same spec otherwise."""
+def loads_a_part(spec: Mapping[str, Any]) -> bool:
+    """Return whether a load writes what the operations touch alone: of a sample, as of "touched"."""
     return spec.get("load") == "touched" or int(spec.get("sample", 1)) > 1
+
+
+def goes_by_operations(spec: Mapping[str, Any]) -> bool:
+    """Return whether what a load writes depends on the operations: what is there, or what it holds. Samples
+    of files of one length have the same spec otherwise."""
+    return loads_a_part(spec) or any("untouched" in file for file in spec["files"])
 
 
 def identity(path: Path) -> list[Any]:

@@ -229,7 +229,7 @@ class Replay:
     def contents_bytes(self, spec: Mapping[str, Any]) -> int:
         """Return an upper estimate of what the pools of a trial hold, bytes."""
         growth = self.written_bytes()
-        if not loaded.goes_by_operations(spec):
+        if not loaded.loads_a_part(spec):
             return contents_bytes(spec, growth)
         records = {d["name"]: int(d["properties"]["recordsize"]) for d in spec["datasets"]}
         of_files = {f["id"]: records[f["dataset"]] for f in spec["files"]}
@@ -270,7 +270,7 @@ class Replay:
         """Return what an engine is to do for ``spec``."""
         first = loaded.load_spec(spec)
         read = {name: loaded.identity(path) for name, path in self.inputs.content.items()}
-        if loaded.goes_by_operations(spec) or any("untouched" in file for file in spec["files"]):
+        if loaded.goes_by_operations(spec):
             read["the operations"] = loaded.identity(self.inputs.ops)
         return EngineWork(
             spec, self.inputs.ops, self.inputs.content, loaded.key_of(first, read, self.engine),

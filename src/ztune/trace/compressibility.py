@@ -10,6 +10,7 @@ is touched, whatever the database's size.
 from __future__ import annotations
 
 import hashlib
+import itertools
 import os
 import stat
 import zlib
@@ -210,19 +211,8 @@ def _draw_blocks(pieces: list[bytes], size: int, rng: np.random.Generator) -> li
 
 
 def _blocks_at(places: Iterable[tuple[str, int]], size: int, most: int) -> list[bytes]:
-    """Return the first ``most`` different blocks of ``size`` bytes that hold one of ``places``."""
-    seen: set[tuple[str, int]] = set()
-    blocks: list[bytes] = []
-    for path, offset in places:
-        start = offset - offset % size
-        if (path, start) in seen:
-            continue
-        seen.add((path, start))
-        if block := _read(path, start, size):
-            blocks.append(block)
-        if len(blocks) == most:
-            break
-    return blocks
+    """Return the first ``most`` blocks of ``size`` bytes at ``places`` that are still there."""
+    return list(itertools.islice(filter(None, (_read(path, at, size) for path, at in places)), most))
 
 
 def _measure(

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ztune.trace.manifest import TraceFile
+from ztune.trace.regions import hashed
 from ztune.trace.schema import Op
 
 SPREAD = 16  # blocks of a call that are looked at, at most; of a longer one they lie evenly over it
@@ -34,7 +35,7 @@ class TouchedBlocks:
         of_files = [-1 if file.role is None else self._roles.index(file.role) for file in files]
         self._role = np.array([*of_files, -1])  # the last one is that of no file, whose number is -1
         self._kept = {size: [_Least(most) for _ in self._roles] for size, most in sizes.items()}
-        self._seed = seed
+        self._seed = hashed(np.array(seed, np.uint64))
 
     def add(self, events: Mapping[str, Any] | npt.NDArray[np.void]) -> None:
         """Look at ``events``: arrays ``op``, ``file``, ``offset`` and ``size``, as in a trace."""
@@ -46,7 +47,7 @@ class TouchedBlocks:
         for size, kept in self._kept.items():
             number, block = _blocks(begin // size, end // size)
             least = np.array([one.limit for one in kept])
-            drawn = _hash(file[number], block, self._seed)
+            drawn = hashed((file[number] << 42 ^ block).astype(np.uint64) ^ self._seed)
             candidates = drawn < least[self._role[file[number]]]
             number, block, drawn = number[candidates], block[candidates], drawn[candidates]
             role = self._role[file[number]]
@@ -74,16 +75,6 @@ def _blocks(
     number = np.repeat(np.arange(len(first)), some)
     turn = np.arange(len(number)) - np.repeat(np.cumsum(some) - some, some)
     return number, first[number] + turn * all_[number] // some[number]
-
-
-def _hash(file: npt.NDArray[np.int64], block: npt.NDArray[np.int64], seed: int) -> npt.NDArray[np.uint64]:
-    """Return a number for each block that tells nothing of it (the last steps of SplitMix64)."""
-    x: npt.NDArray[np.uint64] = block.astype(np.uint64) + (file.astype(np.uint64) << np.uint64(42))
-    x += np.uint64(seed) * np.uint64(0x9E3779B97F4A7C15)
-    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    x ^= x >> np.uint64(31)
-    return x
 
 
 class _Least:
