@@ -260,3 +260,16 @@ def test_the_same_seed_gives_the_same(tmp_path: Path) -> None:
 def test_an_unknown_algorithm_is_said(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="unknown compression 'lzma'"):
         files([tmp_path], algorithms=["lzma"])
+
+
+def test_small_files_weigh_as_much_as_their_bytes(tmp_path: Path) -> None:
+    rng = np.random.default_rng(1)
+    for i in range(512):
+        (tmp_path / f"{i}.dat").write_bytes(rng.bytes(16384))
+    (tmp_path / "large.dat").write_bytes(b"".join(rng.bytes(4096) + bytes(12288) for _ in range(512)))
+    shares = []
+    for seed in range(8):
+        found, _limits = files([tmp_path], rules=DATA, recordsizes=[131072], algorithms=["lz4"], seed=seed)
+        shares.append(1 / pick(of(found, "data"), 131072, "lz4").ratio)
+    # Half of the bytes don't compress, of the others three quarters are gone.
+    assert np.mean(shares) == pytest.approx((1 + 0.25) / 2, abs=0.05)

@@ -131,6 +131,16 @@ def test_each_part_has_its_share_of_what_is_used_often(tmp_path: Path) -> None:
     assert max(found) == min(found)
 
 
+def test_the_first_part_has_no_more_than_the_others() -> None:
+    stands_for = []
+    for seed in range(400):
+        chance = sampling._hash(np.arange(17, dtype=np.uint64), seed)
+        parts = [sampling._taken(np.ones(17, np.int32), chance, Rate(4, part)) for part in range(4)]
+        assert np.array_equal(np.sum(parts, axis=0), np.ones(17))
+        stands_for.append(4 * parts[0].sum())
+    assert np.mean(stands_for) == pytest.approx(17, rel=0.02)
+
+
 def test_a_scan_goes_on_from_region_to_region(tmp_path: Path) -> None:
     rows = [(Op.READ, DATA, at, 1 << 16) for at in range(0, REGIONS * REGION, 1 << 16)]
     files = sample(ops(tmp_path / "ops.bin", *rows), FILES, Rate(4), tmp_path / "part.bin")

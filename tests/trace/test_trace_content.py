@@ -88,6 +88,26 @@ def test_a_small_file_is_one_block_of_its_own_size(tmp_path: Path) -> None:
     assert entry.ratio == pytest.approx(10_000 / len(compressor("lz4")(half(12288)[:10_000])), abs=1e-3)
 
 
+def test_small_files_weigh_as_much_as_their_bytes(tmp_path: Path) -> None:
+    rng = np.random.default_rng(1)
+    files = {tmp_path / "large": "data"}
+    for i in range(2048):
+        (tmp_path / f"{i}").write_bytes(rng.bytes(16384))
+        files[tmp_path / f"{i}"] = "data"
+    # Half of the bytes don't compress, of the others three quarters are gone.
+    (tmp_path / "large").write_bytes(b"".join(rng.bytes(4096) + b"x" * 12288 for _ in range(2048)))
+    found: dict[int, list[float]] = {16384: [], 131072: []}
+    for seed in range(8):
+        entries = measured(files, recordsizes=tuple(found), algorithms=("lz4",), seed=seed)
+        for size, shares in found.items():
+            shares.append(1 / entries["data", size, "lz4"].ratio)
+    for shares in found.values():
+        assert np.mean(shares) == pytest.approx((1 + 0.25) / 2, abs=0.06)
+    _, (sample,) = sample_files({str(p): r for p, r in files.items()}, keep=tmp_path / "kept")
+    content = (tmp_path / "kept" / Path(sample.file).name).read_bytes()
+    assert content.count(b"x" * 4096) * 4 * 4096 == pytest.approx(len(content) / 2 * 3, rel=0.3)
+
+
 def test_what_cannot_be_read_is_skipped(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
     (tmp_path / "empty").touch()

@@ -2,7 +2,7 @@
 
 Asking again and again, of many layouts, would find a difference by chance sooner or later. So each answer
 uses a stricter level: the chance of any wrong "different" over all looks and all layouts stays below 5 %
-(Bonferroni: 5 % divided by their number).
+(Bonferroni: 5 % divided by the number of looks and of pairs of layouts).
 """
 
 from __future__ import annotations
@@ -118,7 +118,9 @@ def decide(
     rest = [a for a in values if a != best]
     if best is None or not (rest or late):
         return None
-    level = adjusted(looks, len(rest) + len(late))
+    # The values themselves say who leads, so any of the pairs may turn out to be asked about.
+    pairs = len(rest) * (len(rest) + 1) // 2
+    level = adjusted(looks, pairs + len(late))
     others = [_against(arm, values, best, level, resolution, hosts) for arm in rest]
     others += [_behind(arm, row, resolution, level, hosts) for arm, row in late.items()]
     blocks = len(values[best])

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -190,7 +190,8 @@ def tune(asked: TuneOptions, trying: Trying | None) -> Tuned:
         return outcome
     finally:
         if made_out and not done:
-            shutil.rmtree(asked.folder, ignore_errors=True)
+            with suppress(OSError):  # not empty: somebody has put something there meanwhile
+                asked.folder.rmdir()
 
 
 def _say_offers(asked: TuneOptions, offered: Sequence[Offer], limit: int) -> None:

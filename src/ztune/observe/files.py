@@ -48,6 +48,8 @@ RESAMPLED: Final = 1000
 SETTLED_SECONDS: Final = 60.0
 """ZFS writes out a file that was just changed before it tells of its holes: younger ones are not asked."""
 _SMALLEST = 512
+_NEARLY_ALL = 0.95
+"""Of a role's bytes."""
 
 
 @functools.cache
@@ -291,35 +293,63 @@ class _Piece:
     """Whether it is all of the file."""
 
 
-def _pieces(kept: _Role, size: int) -> list[_Piece]:
-    """Read pieces of up to ``size`` at the places that were drawn, in the order of the draw."""
-    found: list[_Piece] = []
-    seen: set[tuple[str, int]] = set()
+@dataclass(slots=True)
+class _Drawn:
+    """What was read of a role."""
+
+    pieces: list[_Piece]
+    places: list[tuple[int, int]]
+    """Piece, and where in it, in the order of the draw: each byte of the role was equally likely."""
+    nearly_all: bool = False
+    """Whether these are nearly all bytes of the role."""
+
+    def first(self, count: int) -> list[tuple[int, int]]:
+        """Return the first ``count`` places; so many spread evenly where chance has nothing to add."""
+        if not self.nearly_all:
+            return self.places[:count]
+        ends = np.cumsum([len(piece.content) for piece in self.pieces])
+        at = ((np.arange(count) + 0.5) * (int(ends[-1]) / count)).astype(np.int64)
+        piece = np.searchsorted(ends, at, "right")
+        begins = np.concatenate([[0], ends])[piece]
+        return list(zip(piece.tolist(), (at - begins).tolist(), strict=True))
+
+
+def _drawn(kept: _Role, size: int) -> _Drawn:
+    """Read the pieces of up to ``size`` at the places that were drawn."""
+    found = _Drawn([], [])
+    numbers: dict[tuple[str, int], int | None] = {}
     budget = max(READ_BUDGET, size)
     for place in kept.places:
         if place is None:
             continue
         path, file_size, offset = place
         start = offset - offset % size
-        if (path, start) in seen:
-            continue
-        seen.add((path, start))
-        try:
-            fd = noatime.open_file(path, os.O_NOFOLLOW)
-        except OSError:
-            continue
-        try:
-            content = os.pread(fd, size, start)
-        except OSError:
-            continue
-        finally:
-            os.close(fd)
-        if content:
-            found.append(_Piece(content, whole=start == 0 and len(content) == file_size))
-            budget -= len(content)
+        if (path, start) not in numbers:
             if budget <= 0:
                 break
+            content = _read(path, start, size)
+            numbers[path, start] = len(found.pieces) if content else None
+            if content:
+                found.pieces.append(_Piece(content, whole=start == 0 and len(content) == file_size))
+                budget -= len(content)
+        number = numbers[path, start]
+        if number is not None and offset - start < len(found.pieces[number].content):
+            found.places.append((number, offset - start))
+    found.nearly_all = sum(len(piece.content) for piece in found.pieces) >= _NEARLY_ALL * kept.files.bytes
     return found
+
+
+def _read(path: str, start: int, size: int) -> bytes:
+    try:
+        fd = noatime.open_file(path, os.O_NOFOLLOW)
+    except OSError:
+        return b""
+    try:
+        return os.pread(fd, size, start)
+    except OSError:
+        return b""
+    finally:
+        os.close(fd)
 
 
 @dataclass(frozen=True, slots=True)
@@ -332,15 +362,12 @@ class _Block:
     """Bytes of the file in it; the rest is padding of the last record."""
 
 
-def _blocks(pieces: list[_Piece], size: int, rng: np.random.Generator) -> list[_Block]:
-    """Draw blocks of one record size from the pieces, those of zeros left out."""
-    places = [(i, at) for i, piece in enumerate(pieces) for at in range(0, len(piece.content), size)]
-    wanted = min(len(places), max(LEAST_BLOCKS, BLOCK_BUDGET // size))
+def _blocks(drawn: _Drawn, size: int) -> list[_Block]:
+    """Return the block of a record size at each place, as far as the budget goes, but those of zeros."""
     found = []
-    for number in np.sort(rng.choice(len(places), wanted, replace=False)) if places else ():
-        i, at = places[int(number)]
-        piece = pieces[i]
-        content = piece.content[at : at + size]
+    for i, at in drawn.first(max(LEAST_BLOCKS, BLOCK_BUDGET // size)):
+        piece = drawn.pieces[i]
+        content = piece.content[at - at % size :][:size]
         if content.count(0) == len(content):
             continue
         logical = len(content)
@@ -359,17 +386,20 @@ def _compressed(
     rng: np.random.Generator,
     until: float,
 ) -> Iterator[Compressed]:
-    pieces: dict[int, list[_Piece]] = {}
+    drawn: dict[int, _Drawn] = {}
     for size in recordsizes:
         piece_size = max(PIECE, size)
-        if piece_size not in pieces:
-            pieces[piece_size] = _pieces(kept, piece_size)
-        blocks = _blocks(pieces[piece_size], size, rng)
+        if piece_size not in drawn:
+            drawn[piece_size] = _drawn(kept, piece_size)
+        blocks = _blocks(drawn[piece_size], size)
         if not blocks:
             continue
         if time.monotonic() > until:
             return
-        logical = np.array([block.logical for block in blocks], np.float64)
+        bytes_ = np.array([block.logical for block in blocks], np.float64)
+        # Places were drawn by bytes, so a short block stands for as many bytes as a long one.
+        logical = np.full(len(blocks), bytes_.mean())
+        weight = logical / bytes_
         for name, run in compressors.items():
             header = HEADER.get(name.partition("-")[0], 0)
             packed = [None if run is None else len(run(block.content)) + header for block in blocks]
@@ -380,10 +410,12 @@ def _compressed(
                 ],
                 np.float64,
             )
+            small *= weight
             stored = np.array(
                 [allocation.stored(len(b.content), p) for p, b in zip(packed, blocks, strict=True)],
                 np.float64,
             )
+            stored *= weight
             low, high = _interval(logical, stored, np.array([b.piece for b in blocks]), rng)
             yield Compressed(
                 recordsize=size,

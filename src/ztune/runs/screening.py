@@ -536,7 +536,7 @@ class _Screening:
         """
         end = stopped(self.run.outcome)
         assert end is not None  # the search stored it
-        searched = self._all()[: end.tried]
+        searched = self._usual()[: end.tried]
         chosen = self._chosen(searched)
         if chosen is not None:
             self._new([search.plainer(self.run, searched, chosen)], 1)

@@ -159,27 +159,32 @@ def _extents(path: str) -> Iterator[_Extent]:
 
 
 def _draw_pieces(paths: Iterable[str], piece_size: int, rng: np.random.Generator) -> Iterator[bytes]:
-    """Yield aligned pieces of up to ``piece_size``, each byte of data being equally likely to be in one."""
-    extents = [extent for path in paths for extent in _extents(path)]
+    """Yield aligned pieces of up to ``piece_size`` in random order, about ``READ_BUDGET`` bytes of them.
+
+    Each piece is equally likely, be it a small file or a part of a large one, and so is each byte of data.
+    """
+    extents, firsts, counts = [], [], []
+    for path in paths:
+        last = -1
+        for extent in _extents(path):
+            # Two runs of data in one piece are read together.
+            first = max(extent.start // piece_size, last + 1)
+            last = max(last, (extent.end - 1) // piece_size)
+            if first <= last:
+                extents.append(extent)
+                firsts.append(first)
+                counts.append(last + 1 - first)
     if not extents:
         return
-    ends = np.cumsum([extent.end - extent.start for extent in extents])
-    wanted = max(1, READ_BUDGET // piece_size)
-    budget, seen = READ_BUDGET if piece_size <= READ_BUDGET else piece_size, set()
-    # Small files come whole, so far more draws than whole pieces may be needed to fill the budget.
-    for place in rng.integers(0, ends[-1], wanted * 256):
-        index = int(np.searchsorted(ends, place, "right"))
-        extent = extents[index]
-        offset = extent.end - int(ends[index] - place)
-        start = offset - offset % piece_size
-        if (extent.path, start) in seen:
-            continue
-        seen.add((extent.path, start))
-        piece = _read(extent.path, start, min(piece_size, budget))
-        if not piece:
-            continue
-        yield piece
-        budget -= len(piece)
+    ends = np.cumsum(counts)
+    budget = max(READ_BUDGET, piece_size)
+    most = budget // 4096  # pieces; smaller files are rarely a role's bulk
+    for number in rng.choice(int(ends[-1]), min(int(ends[-1]), most), replace=False):
+        index = int(np.searchsorted(ends, number, "right"))
+        nth = firsts[index] + int(number) - int(ends[index] - counts[index])
+        if piece := _read(extents[index].path, nth * piece_size, min(piece_size, budget)):
+            yield piece
+            budget -= len(piece)
         if budget < 4096:
             return
 
@@ -198,16 +203,17 @@ def _read(path: str, offset: int, size: int) -> bytes:
 
 
 def _draw_blocks(pieces: list[bytes], size: int, rng: np.random.Generator) -> list[bytes]:
-    """Return blocks of ``size`` bytes (shorter if the piece is) drawn evenly over the pieces' bytes."""
-    counts = np.array([max(1, len(piece) // size) for piece in pieces])
-    ends = np.cumsum(counts)
-    wanted = min(int(ends[-1]), max(LEAST_BLOCKS, BLOCK_BUDGET // size))
-    blocks = []
-    for number in np.sort(rng.choice(int(ends[-1]), wanted, replace=False)):
-        index = int(np.searchsorted(ends, number, "right"))
-        start = int(number - (ends[index] - counts[index])) * size
-        blocks.append(pieces[index][start : start + size])
-    return blocks
+    """Return blocks of ``size`` bytes (shorter if the piece is) at places spread evenly over all bytes.
+
+    A block is the likelier the longer it is; see ``_measure``. Where blocks are few, all are taken.
+    """
+    starts = [(i, at) for i, piece in enumerate(pieces) for at in range(0, len(piece), size)]
+    lengths = [min(size, len(pieces[i]) - at) for i, at in starts]
+    ends = np.cumsum(lengths)
+    wanted = min(len(starts), max(LEAST_BLOCKS, BLOCK_BUDGET // size))
+    places = (rng.random() + np.arange(wanted)) * (int(ends[-1]) / wanted)
+    found = (starts[int(n)] for n in np.searchsorted(ends, places, "right"))
+    return [pieces[i][at : at + size] for i, at in found]
 
 
 def _blocks_at(places: Iterable[tuple[str, int]], size: int, most: int) -> list[bytes]:
@@ -222,11 +228,13 @@ def _measure(
     before = np.array([len(block) for block in full], np.int64)
     # A block that would grow is stored as it is.
     after = np.minimum([len(compress(block)) for block in full], before)
+    # Blocks drawn by their bytes weigh alike, whatever their length; each that was touched was as likely.
+    weight = np.ones(len(full)) if touched else 1 / before
     return Compressibility(
         role=role,  # type: ignore[arg-type]  # checked against ROLES
         recordsize=size,
         algorithm=algorithm,
-        ratio=round(float(before.sum() / after.sum()), 4) if full else 1.0,
+        ratio=round(float((before * weight).sum() / (after * weight).sum()), 4) if full else 1.0,
         stdev=round(float(np.std(before / after)), 4) if full else 0.0,
         blocks=len(full),
         holes=len(blocks) - len(full),

@@ -295,9 +295,13 @@ def _taken(used: npt.NDArray[np.int32], chance: npt.NDArray[np.uint64], rate: Ra
     groups = order[:whole].reshape(-1, rate.of)
     place = np.argpartition(again[groups], rate.part, axis=1)[:, rate.part]
     taken[groups[np.arange(len(groups)), place]] = True
+    # Which parts have one of the last few is by chance too: most layouts see the first part alone.
     last = order[whole:]
-    if rate.part < len(last):
-        taken[last[np.argsort(again[last])[rate.part]]] = True
+    if len(last):
+        parts = np.argsort(_hash(np.arange(rate.of, dtype=np.uint64), int(chance[last[0]] >> np.uint64(48))))
+        turn = int(parts[rate.part])
+        if turn < len(last):
+            taken[last[np.argsort(again[last])[turn]]] = True
     return taken
 
 
