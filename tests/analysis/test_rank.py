@@ -72,7 +72,9 @@ def test_every_layout_gets_one_place_and_the_first_is_within_the_tolerance(
     assert sorted(r.result.name for r in ranked) == sorted(c.name for c in field)
     assert [r.rank for r in ranked] == list(range(1, len(field) + 1))
     best = min(t[0] for t in triples)
-    assert ranked[0].result.value("modelled_s") <= best * (1 + within)  # type: ignore[operator]
+    held = {r.result.name for r in ranked if "costs" in r.note}
+    ahead = [c.name for c in field if c.value("modelled_s") <= best * (1 + within)]  # type: ignore[operator]
+    assert ranked[0].result.name in ahead or held.issuperset(ahead)
 
 
 @given(st.lists(st.tuples(values, values, values), min_size=1, max_size=10))
@@ -208,8 +210,8 @@ def test_a_price_of_less_than_twice_the_gain_is_paid() -> None:
     plain = candidate("plain", 100, 120, 100)
     assert names([plain, candidate("small", 101, 100, 139)])[0] == "small"  # 20 % for 39 %
     assert names([plain, candidate("small", 101, 100, 141)])[0] == "plain"
-    # The first metric is the objective: what it saves beyond the tolerance has no price.
-    assert names([plain, candidate("quick", 90, 500, 500)])[0] == "quick"
+    # The first metric is the objective: what it saves beyond the tolerance may cost far more.
+    assert names([plain, candidate("quick", 90, 300, 300)])[0] == "quick"
 
 
 def test_what_processors_hold_back_is_not_first_and_says_why() -> None:
@@ -257,3 +259,11 @@ def test_going_back_to_a_default_does_not_end_at_what_is_held_back() -> None:
     defaults = {"data.recordsize": "128K"}
     ranked = [r.result for r in order([tuned, plain], GOAL, 0.05, defaults)]
     assert plainest(ranked, GOAL, 0.05, defaults).name == "tuned"
+
+
+def test_a_little_time_does_not_buy_several_times_the_space() -> None:
+    small = candidate("small", 106, 50)
+    assert names([candidate("fast", 100, 150), small]) == ["small", "fast"]
+    assert "space" in select([candidate("fast", 100, 150), small], GOAL, 0.05).held["fast"]
+    # A fifth less time does.
+    assert names([candidate("fast", 88, 150), small]) == ["fast", "small"]
