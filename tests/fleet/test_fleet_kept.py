@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from ztune.fleet import kept
+from ztune.onhost.host import shared_files
 from ztune.onhost.host.room import NoRoomError
 from ztune.places import engine_limits
 
@@ -71,7 +74,28 @@ def test_a_full_disk_is_said(home: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_half_a_file_of_a_killed_worker_goes(home: Path) -> None:
-    left = kept.folder() / f".{'0' * 64}.{2**22 + 1}.partial"
+    left = kept.folder() / f".{'0' * 64}.123456789abc.partial"
     left.write_bytes(b"half")
-    _bring(b"recording")
-    assert not left.exists()
+    shared_files.lock_of(left).touch()
+    name = _bring(b"recording")
+    assert [path.name for path in kept.folder().iterdir()] == [name]
+
+
+@pytest.mark.usefixtures("home")
+def test_what_arrives_at_another_worker_stays() -> None:
+    sha = hashlib.sha256(b"recording").hexdigest()
+    kept.put(sha, 0, b"reco", 9)
+    code = "import sys; from ztune.fleet import kept; kept.drop(); kept.put(sys.argv[1], 0, b'r', 9)"
+    elsewhere = ["unshare", "--pid", "--fork"] if os.geteuid() == 0 else []
+    subprocess.run([*elsewhere, sys.executable, "-c", code, sha], check=True)
+    kept.put(sha, 4, b"rding", 9)
+    kept.finish(sha)
+    assert [path.name for path in kept.kept()] == [sha]
+    with pytest.raises(OSError, match="no part 0"):
+        kept.put(sha, 4, b"rding", 9)
+    kept.put(sha, 0, b"reco", 9)
+    kept.put(sha, 0, b"record", 9)  # who sent it was cut, and begins anew
+    kept.put(sha, 6, b"eng", 9)
+    with pytest.raises(OSError, match="is not the file"):
+        kept.finish(sha)
+    assert [path.name for path in kept.folder().iterdir()] == [sha]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -19,9 +20,11 @@ from ztune import native
 from ztune.cli import _waiting
 from ztune.doctor import checks
 from ztune.doctor.checks import State
-from ztune.errors import InputError, MissingError
+from ztune.errors import InputError, MissingError, Refused, ZtuneError
 from ztune.onhost.host import mounted, mounts
-from ztune.places import mount_points, mount_program
+from ztune.onhost.host.mounted import MountOptions
+from ztune.onhost.trial.mount_store import MountStore
+from ztune.places import mount_points, mount_program, mounting
 from ztune.places.engine_spec import engine_spec, mount_spec
 from ztune.runs.asked import layout_of
 from ztune.study import profiles
@@ -341,6 +344,67 @@ def test_an_interrupted_start_leaves_nothing(
         _, said = process.communicate(timeout=60)
     assert process.returncode == 130 and said.endswith("ztune: interrupted\n")
     assert mounts_below(tmp_path / "mnt") == [] and not (tmp_path / "mnt").exists() and kept(home) == []
+
+
+@pytest.mark.parametrize("where", ["before", "after"])
+@pytest.mark.parametrize("then", ["mount", "destroy"])
+def test_a_first_mount_that_is_killed_is_not_in_the_way(
+    stand_in_mount: Path, home: Path, study: Path, tmp_path: Path, where: str, then: str
+) -> None:
+    """``where``: it is killed before or after it makes the store."""
+    killed = "os.kill(os.getpid(), signal.SIGKILL)"
+    create = {"before": killed, "after": f"made(*words); {killed}"}[where]
+    code = (
+        "import os, signal; from ztune.places import mounting; from ztune.cli.main import main\n"
+        "made = mounting.MountStore.create\n"
+        f"def create(*words): {create}\n"
+        "mounting.MountStore.create = create; main()"
+    )
+    place, store = tmp_path / "mnt", tmp_path / "store"
+    store.mkdir(mode=0o700)
+    command: list[str | Path] = [sys.executable, "-c", code, "mount", study, place, "--store", store]
+    assert subprocess.run(command).returncode == -signal.SIGKILL
+    (row,) = json.loads(good("mount", "--list", "--json"))
+    assert (row["directory"], row["state"], row["store"]) == (str(place), "unfinished", str(store))
+    assert "--destroy deletes them" in bad(2, "umount", place)
+    if then == "mount":  # of another layout too: there is nothing that one would lose
+        good("mount", f"{study}:data.recordsize=8K", place, "--store", store)
+        assert [row["state"] for row in json.loads(good("mount", "--list", "--json"))] == ["mounted"]
+        good("umount", place)
+        assert [row["state"] for row in json.loads(good("mount", "--list", "--json"))] == ["kept"]
+    good("umount", "--destroy", place)
+    assert kept(home) == [] and (not store.exists() or not list(store.iterdir()))
+
+
+def test_a_store_that_can_not_be_had_is_left_alone(
+    stand_in_mount: Path, home: Path, study: Path, tmp_path: Path
+) -> None:
+    store = tmp_path / "store"
+    store.mkdir(mode=0o700)
+    (store / "photos").write_text("irreplaceable")
+    assert "is not empty" in bad(2, "mount", study, tmp_path / "mnt", "--store", store)
+    assert kept(home) == [] and (store / "photos").exists()
+
+
+def test_why_a_mount_failed_is_said_where_its_store_stays(
+    stand_in_mount: Path, home: Path, study: Path, tmp_path: Path
+) -> None:
+    def refuse(*_: object) -> None:
+        raise Refused("a program has its lock")
+
+    small, layout = layout_of(str(study), None, None, None)
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(ZtuneError, match="version 99"):
+        patch.setenv("STAND_IN", "refuse")
+        patch.setattr(MountStore, "remove", refuse)
+        mounting.mount(
+            small, layout, str(tmp_path / "mnt"), MountOptions(disks="instant"), None,
+            lambda _: contextlib.nullcontext(),
+        )  # fmt: skip
+    # What stays is known, and can be deleted.
+    (row,) = json.loads(good("mount", "--list", "--json"))
+    assert row["state"] == "kept"
+    good("umount", "--destroy", tmp_path / "mnt")
+    assert kept(home) == []
 
 
 def test_what_the_arguments_must_be(home: Path, study: Path, tmp_path: Path) -> None:

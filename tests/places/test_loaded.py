@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from invoked import invoke
 
+from ztune.onhost.host import shared_files
 from ztune.places import engine_limits, loaded
 from ztune.places.engine import Engine
 from ztune.places.engine_spec import engine_spec
@@ -159,8 +160,9 @@ def test_the_oldest_go_when_there_is_no_room_and_readers_go_on(monkeypatch: pyte
                 os.utime(loaded.folder() / f"{one}.image", (i, i))
         assert read(first) == b"image"
     assert [loaded.is_there(one) for one in keys] == [False, False, True, True]
-    half = loaded.folder() / f".{'05' * 16}.image.{2**22 + 1}.partial"  # no process has such a number
+    half = loaded.folder() / f".{'05' * 16}.image.123456789abc.partial"
     half.touch()
+    shared_files.lock_of(half).touch()  # and nobody has it
     loaded.drop()
     assert not list(loaded.folder().glob("*.image")) and not half.exists()
 

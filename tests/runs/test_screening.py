@@ -372,9 +372,9 @@ def test_run_that_a_live_process_works_on_is_not_resumed(stand_in_engine: Path, 
     with Store.open() as store:
         run = store.run()
         store.resume_run(run.id)  # this test's own process now works on it
-    done = subprocess.run(
-        [*ZTUNE, "screen", str(trace.path), "--resume", run.id], capture_output=True, text=True
-    )
+        done = subprocess.run(
+            [*ZTUNE, "screen", str(trace.path), "--resume", run.id], capture_output=True, text=True
+        )
     assert done.returncode == 2 and f"process {os.getpid()}" in done.stderr
 
 

@@ -100,8 +100,10 @@ def test_runs_that_share_a_trace_take_it_along(home: Path) -> None:
 
 
 def test_a_run_that_goes_on_is_refused(home: Path) -> None:
-    done, live = make(), make(status="running")
-    refused = call("--delete", done, "--delete", live, "--yes")
+    done, live = make(), make()
+    with Store.open() as working:
+        working.resume_run(live)
+        refused = call("--delete", done, "--delete", live, "--yes")
     assert str(refused.exception) == (
         f"run {live} is being worked on by process {os.getpid()}; wait for it or stop it"
     )

@@ -8,6 +8,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import children
 import pytest
 from stored_runs import new_run, study
 
@@ -23,6 +24,13 @@ ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.usefixtures("home")
 
 
+WORKER = """
+from stored_runs import new_run
+from ztune.store.db import Store
+with Store.open() as store:
+    print(new_run(store).id, flush=True)
+    input()
+"""
 RESULT = {
     "engine": {"version": "1", "openzfs": "2.3.2"},
     "measure": {"model": {"modelled_s": 1.5}},
@@ -104,6 +112,40 @@ def test_resume_makes_failed_and_cut_trials_pending() -> None:
         assert store.resume_run(run.id).status == "running"
         assert [t.status for t in store.trials(run.id)] == ["ok", "pending", "pending"]
         assert store.is_live(store.run(run.id))
+
+
+def test_a_run_of_another_container_is_live_until_its_process_ends() -> None:
+    """Its number is none here, or that of another process: a lock says whether it lives."""
+    own = ["unshare", "--pid", "--fork", "--kill-child"] if os.geteuid() == 0 else []
+    there = subprocess.Popen(
+        [*own, sys.executable, "-c", WORKER], env=children.environment(),
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    with there, Store.open() as store:
+        assert there.stdout is not None
+        run = store.run(there.stdout.readline().strip())
+        assert store.is_live(run)
+        for refused in (store.resume_run, lambda run_id: store.delete_runs([run_id])):
+            with pytest.raises(InputError, match=f"run {run.id} is being worked on"):
+                refused(run.id)
+        there.kill()
+        there.communicate()
+        assert not store.is_live(run)
+        assert store.resume_run(run.id).status == "running" and store.is_live(run)
+        with Store.open() as other:
+            assert other.is_live(run)
+    with Store.open() as store:
+        assert not store.is_live(run)
+        store.delete_runs([run.id])
+        assert not list(Path(store.path).parent.glob("*-run-*"))
+
+
+def test_a_run_that_began_in_a_process_with_our_number_is_not_ours() -> None:
+    with Store.open() as there, Store.open() as here:
+        run = new_run(there)
+        assert run.pid == os.getpid()
+        with pytest.raises(InputError, match="is being worked on"):
+            here.resume_run(run.id)
 
 
 @pytest.mark.usefixtures("stored")

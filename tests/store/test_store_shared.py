@@ -107,8 +107,9 @@ def test_runs_are_copied_both_ways_and_keep_what_they_are(team: str, tmp_path: P
         store.finish_trial(trial.id, result={"measure": {"a": 1.5}}, wall_s=2.5)
         store.finish_run(run.id, "done")
         whole = store.run(run.id), store.trials(run.id)
-        going = new_run(store, name="goes on")
-    done = call("store", "copy", str(file), team)
+    with Store.open(file) as working:
+        going = new_run(working, name="goes on")
+        done = call("store", "copy", str(file), team)
     assert done.exception is None, done.exception
     assert done.stdout.splitlines()[0].startswith("1 run copied to postgresql://postgres@/")
     assert f"run {going.id} goes on" in done.stdout

@@ -248,7 +248,6 @@ def run(objective: Objective | None = None, **changes: Any) -> Run:
         "created": "2026-11-20T10:00:00Z",
         "status": "done",
         "pid": None,
-        "pid_started": None,
         "study": study,
         "trace_path": "/srv/traces/oltp.trace",
         "trace_sha": "0" * 64,

@@ -24,7 +24,7 @@ def kept(name: str, **options: Any) -> tuple[Run, list[Trial]]:
     study = Study.model_validate(raw["study"])
     run = Run(
         id="y5svpc", kind="tune", name=study.name, created="2026-11-23T04:42:43Z", status="done", pid=None,
-        pid_started=None, study=raw["study"], trace_path="/gone.trace", trace_sha="0" * 64, environment={},
+        study=raw["study"], trace_path="/gone.trace", trace_sha="0" * 64, environment={},
         versions=raw["versions"], seed=1, objective=study.objective, command=[], options=options,
         warnings=raw["warnings"],
     )  # fmt: skip

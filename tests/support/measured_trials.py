@@ -108,7 +108,7 @@ def run(**fields: Any) -> Run:
     values: dict[str, Any] = {
         "id": "abc234", "kind": "run", "name": "postgres-oltp", "created": "2026-01-01T00:00:00.000Z",
         "status": "done",
-        "pid": None, "pid_started": None, "study": study().to_json(), "trace_path": "", "trace_sha": "",
+        "pid": None, "study": study().to_json(), "trace_path": "", "trace_sha": "",
         "environment": {"kernel": "Linux 6.1", "cpu": "a cpu", "target": {"cpus": 2, "memory": 2 << 30}},
         "versions": {"openzfs": "2.3.2-1", "kernel": "6.1.0", "database": "PostgreSQL 15.18"}, "seed": 7,
         "objective": Objective(), "command": ["ztune", "run", "postgres-oltp"],

@@ -20,7 +20,8 @@ from ztune.claims.conclusion import REPLAY, Compared, Condition, Scatter, Tried
 from ztune.claims.recordings import Recordings
 from ztune.errors import InputError, MissingError, ZtuneError
 from ztune.places.engine import Engine
-from ztune.places.replay import Replay, sweep, unpaced
+from ztune.places.engine_run import sweep
+from ztune.places.replay import Replay, unpaced
 from ztune.runs import screening
 from ztune.runs.asked import suited
 from ztune.runs.observer import Observer

@@ -10,6 +10,7 @@ import contextlib
 import hashlib
 import os
 import shutil
+from dataclasses import dataclass
 from pathlib import Path
 
 from ztune import paths
@@ -23,6 +24,17 @@ ROOM = 16 << 30
 one replay needs is kept in any case."""
 PART = 4 << 20
 """Bytes that are sent at a time."""
+
+
+@dataclass(frozen=True)
+class _Arriving:
+    """A file of which parts are there; its ``end`` removes them."""
+
+    path: Path
+    end: contextlib.ExitStack
+
+
+_arriving: dict[str, _Arriving] = {}
 
 
 def folder() -> Path:
@@ -53,12 +65,9 @@ def missing(shas: list[str]) -> list[str]:
 
 def put(sha: str, offset: int, data: bytes, size: int) -> None:
     """Write a part of the file ``sha``, of ``size`` bytes in all. Raises NoRoomError, OSError."""
-    path = _partial(sha)
     if offset == 0:
-        shared_files.remove_left(folder())
-        path.unlink(missing_ok=True)
-        if size > engine_limits.disk_bytes(folder()):
-            raise NoRoomError(f"{format_size(size)} of a recording do not fit into {paths.home()}")
+        _begin(sha, size)
+    path = _parts(sha).path
     with path.open("ab") as file:
         if file.tell() != offset:
             raise OSError(f"{path} has {file.tell()} bytes where part {offset} begins")
@@ -67,11 +76,12 @@ def put(sha: str, offset: int, data: bytes, size: int) -> None:
 
 def finish(sha: str) -> None:
     """Give the file that arrived its name. Raises OSError where it is another."""
-    path = _partial(sha)
-    if digest(path) != sha:
-        path.unlink()
-        raise OSError(f"what arrived is not the file {sha}")
-    path.rename(folder() / sha)
+    one = _parts(sha)
+    with one.end:
+        del _arriving[sha]
+        if digest(one.path) != sha:
+            raise OSError(f"what arrived is not the file {sha}")
+        one.path.rename(folder() / sha)
     drop(ROOM)
 
 
@@ -99,7 +109,19 @@ def kept() -> dict[Path, int]:
     return {path: size for _, path, size in sorted(found)}
 
 
-def _partial(sha: str) -> Path:
+def _begin(sha: str, size: int) -> None:
     if len(sha) != 64 or not set(sha) <= set("0123456789abcdef"):
         raise OSError(f"{sha!r} is no digest")
-    return folder() / f".{sha}.{os.getpid()}.partial"
+    if sha in _arriving:  # who sent it before was cut
+        _arriving.pop(sha).end.close()
+    shared_files.remove_left(folder())
+    if size > engine_limits.disk_bytes(folder()):
+        raise NoRoomError(f"{format_size(size)} of a recording do not fit into {paths.home()}")
+    end = contextlib.ExitStack()
+    _arriving[sha] = _Arriving(end.enter_context(shared_files.partial(folder(), sha)), end)
+
+
+def _parts(sha: str) -> _Arriving:
+    if sha not in _arriving:
+        raise OSError(f"{sha!r} has no part 0 here")
+    return _arriving[sha]

@@ -25,8 +25,7 @@ from ztune.fleet import kept
 from ztune.places import engine as engines
 from ztune.places import engine_limits
 from ztune.places.engine import Engine
-from ztune.places.engine_run import EngineRoom, EngineWork, run_engine
-from ztune.places.replay import sweep
+from ztune.places.engine_run import EngineRoom, EngineWork, run_engine, sweep
 
 if TYPE_CHECKING:
     from distributed import Worker

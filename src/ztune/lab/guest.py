@@ -45,6 +45,8 @@ RESUME_S = 30.0
 ATTEMPTS = 3
 CLOCK_ERROR = 0.02
 """How far the guest's clock may be off this host's: a clock that was set wrongly is off by more."""
+FOLDER = "lab-"
+"""Begins the name of what a guest has below the state directory."""
 _CLOSE_S = 60.0
 
 
@@ -128,8 +130,15 @@ class Guest:
     """A guest that runs. Use as a context manager, or call ``close``."""
 
     def __init__(
-        self, qemu: Qemu, image: Image, machine: Machine, folder: Path, ssh_port: int | None
+        self,
+        qemu: Qemu,
+        image: Image,
+        machine: Machine,
+        folder: Path,
+        ssh_port: int | None,
+        end: contextlib.ExitStack,
     ) -> None:
+        """``end`` removes the ``folder``."""
         self.qemu = qemu
         self.image = image
         self.machine = machine
@@ -138,6 +147,7 @@ class Guest:
         self.why_no_kvm = ""
         """Why it is emulated; empty under KVM."""
         self._folder = folder
+        self._folders_end = end
         self._disks: dict[str, str] = {}
         self._closed = False
 
@@ -188,13 +198,15 @@ class Guest:
 
     @classmethod
     def _resume(cls, found: Image, machine: Machine, state: Path, net: bool) -> Guest:
-        _sweep()
-        folder = Path(tempfile.mkdtemp(prefix=f"lab-{os.getpid()}-", dir=paths.scratch()))
+        shared_files.remove_left(paths.scratch(), FOLDER, "")
+        end = contextlib.ExitStack()
+        folder = end.enter_context(shared_files.temporary(paths.scratch(), FOLDER))
         port = _free_port() if net else None
         shares = {"root": Path("/"), "tools": found.tools, "host": Path("/")}
         argv = machine.argv(folder / "console", shares, port)
         qemu: Qemu | None = None
         try:
+            folder.mkdir(mode=0o700)
             qemu = Qemu(argv, folder / "console", _reads(state))
             lines = ["hostname=ztune-lab"] + (["net=10.0.2.15"] if net else [])
             payload = struct.pack("<Q", time.time_ns()) + secrets.token_bytes(32) + "\n".join(lines).encode()
@@ -207,11 +219,11 @@ class Guest:
                 qemu.port.expect(Frame.READY, RESUME_S)
             except TimeoutError:
                 raise GuestLost(f"no answer within {RESUME_S:.0f} s") from None
-            return cls(qemu, found, machine, folder, port)
+            return cls(qemu, found, machine, folder, port, end)
         except BaseException:
             if qemu is not None:
                 qemu.kill()
-            shutil.rmtree(folder, ignore_errors=True)
+            end.close()
             raise
 
     def clock_error(self, within: float = 0.005) -> float:
@@ -398,7 +410,7 @@ class Guest:
             return
         self._closed = True
         how()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        self._folders_end.close()
 
     def __enter__(self) -> Self:
         return self
@@ -407,14 +419,6 @@ class Guest:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-
-def _sweep() -> None:
-    """Remove the folders of guests whose process was killed."""
-    for path in paths.scratch().glob("lab-*-*"):
-        owner = path.name.split("-")[1]
-        if owner.isdigit() and not Path("/proc", owner).exists():
-            shutil.rmtree(path, ignore_errors=True)
 
 
 def _write(command: GuestCommand, data: bytes) -> None:

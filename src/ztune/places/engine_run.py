@@ -7,11 +7,9 @@ knows of traces and studies, so that the machine that runs an engine needs neith
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import signal
 import subprocess
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -22,6 +20,7 @@ from typing import IO, Any
 
 from ztune import paths
 from ztune.errors import InputError, MissingError
+from ztune.onhost.host import shared_files
 from ztune.onhost.host.process import end_group, signal_name
 from ztune.places import engine_limits, loaded
 from ztune.places.engine import Engine, last_line
@@ -31,6 +30,7 @@ from ztune.places.processors import keep_on, one_processor
 ENGINE_BYTES = 320 << 20
 LIMIT_REACHED = 5  # the engine's exit code
 _KILL_GRACE_S = 2.0
+_TRIAL = "trial-"  # begins the name of an engine's folder
 _LEAST_FILES = 1 << 30  # bytes; with less room on the disk an engine does not turn to files at all
 
 
@@ -118,6 +118,11 @@ class EngineRoom:
         return "memory" if need <= self.memory else "file"
 
 
+def sweep() -> None:
+    """Remove the folders of engines whose ztune was killed before it could."""
+    shared_files.remove_left(paths.scratch(), _TRIAL, "")
+
+
 def run_engine(
     work: EngineWork, engine: Engine, room: EngineRoom, progress: Progress | None, stop: threading.Event
 ) -> Outcome:
@@ -128,8 +133,9 @@ def run_engine(
     """
     started = time.monotonic()
     of_place = False
-    with tempfile.TemporaryDirectory(prefix=f"trial-{os.getpid()}-", dir=paths.scratch()) as name:
-        one = _Engine(work, engine, room, Path(name), progress, stop)
+    with shared_files.temporary(paths.scratch(), _TRIAL) as folder:
+        folder.mkdir(mode=0o700)
+        one = _Engine(work, engine, room, folder, progress, stop)
 
         def load(image: Path) -> None:
             one.do("load", work.load, ["--image", str(image)])

@@ -20,6 +20,7 @@ from ztune.errors import InputError, MissingError, ZtuneError
 from ztune.lab import guest as guests
 from ztune.lab import qemu, wire
 from ztune.lab.guest import Guest
+from ztune.onhost.host import shared_files
 from ztune.onhost.layout import CLASSES
 from ztune.onhost.tunables import dirty_data_max
 from ztune.places import bundle
@@ -103,6 +104,7 @@ class Lab:
         self._dilation = dilation
         self._guest: Guest | None = None
         self._folder: Path | None = None
+        self._end = contextlib.ExitStack()
         self._sockets: Path | None = None
         self._servers: dict[str, shaped.DiskServer] = {}
         self._profiles: dict[str, Profile] = {}
@@ -124,10 +126,12 @@ class Lab:
                 f"no room for the lab's disks: {paths.scratch()} has {free / 2**30:.1f} GiB free, at least "
                 f"{ROOM >> 30} GiB are needed; set ZTUNE_HOME to a roomier place"
             )
-        self._folder = Path(tempfile.mkdtemp(prefix=f"lab-{os.getpid()}-disks-", dir=paths.scratch()))
-        # Names of sockets may have 107 bytes only.
-        self._sockets = Path(tempfile.mkdtemp(prefix="ztune-"))
         try:
+            disks = shared_files.temporary(paths.scratch(), f"{guests.FOLDER}disks-")
+            self._folder = self._end.enter_context(disks)
+            self._folder.mkdir(mode=0o700)
+            # Names of sockets may have 107 bytes only.
+            self._sockets = Path(self._end.enter_context(tempfile.TemporaryDirectory(prefix="ztune-")))
             self._guest = Guest.resume(self.openzfs, memory=self.memory, accel=self._accel)
             self._add_scratch()
             self._slow_writeback()
@@ -155,9 +159,7 @@ class Lab:
                 server.kill()
             self._servers.clear()
             self._plugged = {}
-            for folder in (self._folder, self._sockets):
-                if folder is not None:
-                    shutil.rmtree(folder, ignore_errors=True)
+            self._end.close()
 
     def fills(self) -> list[Path]:
         """Return where the guest's disks are, which are sparse files."""

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ztune import paths
-from ztune.errors import InputError, ZtuneError
+from ztune.errors import InputError, Refused, ZtuneError
 from ztune.onhost.fields import from_json, to_json
 from ztune.onhost.host import mounted, own_directory
 from ztune.onhost.host.mounted import Mount, MountOptions
@@ -50,6 +50,8 @@ class MountPoint:
     """Whether ``directory`` was made by us."""
     openzfs: str = ""
     """Version that the pools were made with; empty before, and in records of an older ztune."""
+    unfinished: bool = False
+    """Whether the store may be half made, or not be there: nothing was ever mounted from it."""
 
     @property
     def kept(self) -> MountStore:
@@ -83,8 +85,14 @@ class MountPoint:
         partial.write_text(json.dumps(raw, indent=1, ensure_ascii=False), encoding="utf-8")
         partial.rename(folder / RECORD)
 
-    def forget(self) -> None:
-        """Remove the record, once there is no store any more."""
+    def discard(self) -> None:
+        """Delete the store, and then the record of it. Raises Refused: then both stay."""
+        if self.unfinished:
+            # What can't be told for ours was there before, and has nothing of a mount in it.
+            with contextlib.suppress(Refused):
+                self.kept.remove_unfinished()
+        else:
+            self.kept.remove()
         folder = folder_of(self.directory)
         for name in (RECORD, f"{RECORD}.partial"):
             (folder / name).unlink(missing_ok=True)
@@ -101,8 +109,11 @@ class MountPoint:
 
 
 def changed(point: MountPoint, options: MountOptions, openzfs: str) -> MountPoint:
-    """Return ``point`` with the options of a new mount, and what its pools were made with; keep it."""
-    point = replace(point, options=to_json(options), openzfs=openzfs)
+    """Return ``point`` with the options of a new mount, and what its pools were made with; keep it.
+
+    Its store is whole: from here on it may come to hold what somebody wants back.
+    """
+    point = replace(point, options=to_json(options), openzfs=openzfs, unfinished=False)
     point.write()
     return point
 

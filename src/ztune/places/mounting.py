@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import secrets
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Literal
 
-from ztune.errors import InputError
+from ztune.errors import InputError, Refused
 from ztune.native import openzfs as native_openzfs
 from ztune.onhost.host import mounted, mounts, own_directory
 from ztune.onhost.host.mounted import Mount, MountOptions
@@ -22,6 +23,9 @@ from ztune.places.mount_program import MountProgram
 from ztune.study import Layout, Study
 
 STOP_S = 3600.0  # a slow disk may have gigabytes to write
+
+# "unfinished": ztune was killed as it made the store, and nothing is in it.
+PointState = Literal["mounted", "dead", "kept", "unfinished"]
 
 # Shows what is waited for within its body.
 Waiting = Callable[[str], AbstractContextManager[None]]
@@ -63,12 +67,19 @@ def mount(
     spec = json.loads(json.dumps(mount_spec(study, layout, study.seed)))
     with mount_points.locked(directory):
         point = mount_points.find(directory)
+        if point is not None and point.unfinished:
+            point.discard()  # of a mount that was killed before there was anything in it
+            point = None
         new = point is None
         if point is None:
             point = _new(study, layout, spec, directory, store)
         else:
             point = _again(point, layout, spec, store)
         try:
+            if new:
+                # Its record first: what is cut from here on is found by it.
+                point.write()
+                MountStore.create(point.store, point.token)
             program = _program(point, openzfs)
             point = mount_points.changed(point, options, point.openzfs or program.openzfs)
             with waiting(f"{'making' if new else 'importing'} the pools of {layout.name}"):
@@ -77,8 +88,9 @@ def mount(
                 )
         except BaseException:
             if new:
-                MountStore(point.store, point.token).remove()
-                point.forget()
+                # Where the store stays, its record says so, and why we are here is what counts.
+                with contextlib.suppress(Refused):
+                    point.discard()
             raise
     return point, running
 
@@ -99,7 +111,7 @@ def _program(point: MountPoint, wanted: str | None) -> MountProgram:
 def _new(
     study: Study, layout: Layout, spec: dict[str, Any], directory: Path, store: str | None
 ) -> MountPoint:
-    """Return the point of a directory that nothing is known of; its store is made."""
+    """Return the point of a directory that nothing is known of; its store is yet to be made."""
     if directory.exists():
         try:
             if any(directory.iterdir()):
@@ -118,17 +130,17 @@ def _new(
             f"--store {where} and {directory} lie in each other; name another place for the store"
         )
     names = mount_points.names([dataset.name for dataset in layout.datasets])
-    made = MountStore.create(where)
     return MountPoint(
         directory=directory,
-        store=made.path,
-        token=made.token,
+        store=where,
+        token=secrets.token_hex(16),
         places={dataset: directory / name for dataset, name in names.items()},
         study=study.name,
         layout=layout,
         spec=spec,
         options={},
         made=not directory.exists(),
+        unfinished=True,
     )
 
 
@@ -171,8 +183,10 @@ def found_at(directory: Path) -> MountPoint:
     return point
 
 
-def state_of(point: MountPoint) -> tuple[Literal["mounted", "dead", "kept"], Mount | None]:
-    """Return "mounted", "dead" or "kept", and the mount if there is one."""
+def state_of(point: MountPoint) -> tuple[PointState, Mount | None]:
+    """Return the state, and the mount if there is one."""
+    if point.unfinished:
+        return "unfinished", None
     mount = point.mount()
     if mount is not None:
         return "mounted", mount
@@ -191,7 +205,7 @@ def unmount(
     found_at(place)
     with mount_points.locked(place):
         point = found_at(place)
-        if destroy:
+        if destroy and not point.unfinished:
             # Before the mount is ended, not after.
             with contextlib.suppress(FileNotFoundError):
                 point.kept.check()
@@ -199,15 +213,14 @@ def unmount(
         if not destroy:
             return point, None
         size = point.kept.allocated()
-        point.kept.remove()
-        point.forget()
+        point.discard()
         return point, size
 
 
 def _end(point: MountPoint, destroy: bool, force: bool, waiting: Waiting, say: Callable[[str], None]) -> None:
     """End the mount, or take away what is left of a dead one."""
     state, running = state_of(point)
-    if state == "kept" and not destroy:
+    if state in ("kept", "unfinished") and not destroy:
         raise InputError(
             f"{point.directory}: is not mounted; its files are kept in {point.store}; --destroy deletes them"
         )

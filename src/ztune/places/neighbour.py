@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ztune import paths
 from ztune.errors import InputError
 from ztune.onhost.host import shared_files
-from ztune.trace.ops import CONTENT, EXPORT_VERSION, Inputs, join_ops
+from ztune.places.replay import export_folder
+from ztune.trace.ops import CONTENT, Inputs, join_ops
 from ztune.trace.reader import Trace, operations_of
 
 
@@ -106,7 +106,7 @@ def joined(first: Trace, one: Inputs, neighbour: Neighbour, other: Inputs, *, al
     """
     key = [first.sha, neighbour.trace.sha, repr(neighbour.start_s), str(alone)]
     sha = hashlib.sha256(" ".join(key).encode()).hexdigest()
-    folder = paths.private(paths.cache() / f"{sha[:24]}-{EXPORT_VERSION}")
+    folder = export_folder(sha)
     ops = folder / "ops.bin"
     with shared_files.locked(folder / "lock"):
         if not ops.is_file():

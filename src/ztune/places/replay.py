@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import os
@@ -15,8 +16,6 @@ from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
-
-import psutil
 
 from ztune import paths
 from ztune.databases.database import every
@@ -48,7 +47,7 @@ def prepare(trace: Trace) -> Inputs:
 
     Raises InputError if the trace is damaged or there is no room.
     """
-    folder = paths.private(paths.cache() / f"{trace.sha[:24]}-{EXPORT_VERSION}")
+    folder = export_folder(trace.sha)
     with shared_files.locked(folder / "lock"):
         ops, index = folder / "ops.bin", folder / "files.json"
         if ops.is_file() and index.is_file():
@@ -61,27 +60,37 @@ def prepare(trace: Trace) -> Inputs:
         warnings: list[str] = []
         content = content_pools(trace, folder, warnings)
         os.utime(folder)
-    _prune(keep=folder)
+    _prune()
     return Inputs(ops, files, content, tuple(warnings))
 
 
-def _prune(keep: Path) -> None:
-    """Remove the exports that were not used for longest; those in use by others are locked and stay."""
+def export_folder(sha: str) -> Path:
+    """Return the folder of an export, made if missing; nobody removes it before this process ends."""
+    folder = paths.cache() / f"{sha[:24]}-{EXPORT_VERSION}"
+    _keep(folder)
+    return paths.private(folder)
+
+
+@functools.cache
+def _keep(folder: Path) -> contextlib.ExitStack:
+    # The cache holds it, and so the lock: an engine may begin to read the export at any time.
+    held = contextlib.ExitStack()
+    held.enter_context(shared_files.locked(shared_files.lock_of(folder), shared=True))
+    return held
+
+
+def _prune() -> None:
+    """Remove the exports that were not used for longest; those in use are locked and stay."""
     # The lab and other parts keep things beside them, which are not ours to remove.
-    ours = (f for f in keep.parent.glob(f"{'[0-9a-f]' * 24}-*") if f.is_dir())
+    ours = (f for f in paths.cache().glob(f"{'[0-9a-f]' * 24}-*") if f.is_dir())
     folders = sorted(ours, key=lambda f: f.stat().st_mtime)
     for folder in folders[: max(0, len(folders) - CACHED_TRACES)]:
-        # A day: a run that takes longer than that on one trace is not expected.
-        if folder != keep and time.time() - folder.stat().st_mtime > 86400:
-            shutil.rmtree(folder, ignore_errors=True)
-
-
-def sweep() -> None:
-    """Remove the folders of trials whose ztune was killed before it could."""
-    for folder in paths.scratch().glob("trial-*-*"):
-        pid = folder.name.split("-")[1]
-        if pid.isdigit() and not psutil.pid_exists(int(pid)):
-            shutil.rmtree(folder, ignore_errors=True)
+        if time.time() - folder.stat().st_mtime > 86400:  # it may be wanted again today
+            with contextlib.suppress(BlockingIOError):
+                lock = shared_files.lock_of(folder)
+                with shared_files.locked(lock, wait=False):
+                    shutil.rmtree(folder, ignore_errors=True)
+                    lock.unlink(missing_ok=True)
 
 
 def beyond_replay(study: Study, layout: Layout) -> str:

@@ -21,10 +21,10 @@ from ztune.analysis.metrics import replayed
 from ztune.analysis.standing import standing
 from ztune.errors import InputError
 from ztune.places.engine import Engine
-from ztune.places.engine_run import Outcome, Progress, memory_bytes
+from ztune.places.engine_run import Outcome, Progress, memory_bytes, sweep
 from ztune.places.executor import Executor, LocalExecutor, PlannedReplay
 from ztune.places.neighbour import Neighbour, joined
-from ztune.places.replay import Replay, prepare, sweep
+from ztune.places.replay import Replay, prepare
 from ztune.runs import feasible
 from ztune.runs.ending import ending
 from ztune.runs.observer import Observer

@@ -6,7 +6,9 @@ full or read-only disk, or another process, are no reason to set results aside.
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import fcntl
 import os
 import shutil
 import sqlite3
@@ -18,6 +20,7 @@ from typing import Any
 
 from ztune import output
 from ztune.errors import InputError, ZtuneError
+from ztune.onhost.host import shared_files
 
 WAIT_S = 60.0
 """How long another process may keep the database locked: a write of ours takes milliseconds."""
@@ -57,6 +60,7 @@ class Connection:
         self.why_read_only = ""
         """Why nothing can be written, as a sentence; empty if it can."""
         self._db = self._connected(str(path))
+        self._claims: dict[str, contextlib.ExitStack] = {}
 
     def _connected(self, name: str) -> sqlite3.Connection:
         try:
@@ -67,7 +71,9 @@ class Connection:
         return made
 
     def close(self) -> None:
-        """Close it."""
+        """Close it; the locks on runs are free then."""
+        for run_id in [*self._claims]:
+            self.release(run_id)
         self._db.close()
 
     def execute(self, sql: str, values: Sequence[object] = ()) -> Rows:
@@ -108,6 +114,42 @@ class Connection:
     def set_version(self, version: int) -> None:
         """Note the version of the schema."""
         self.execute(f"PRAGMA user_version = {version:d}")
+
+    def claim(self, run_id: str) -> bool:
+        """Take the lock on a run, which this connection holds until ``release`` or its end; False: another
+        one has it. Raises ZtuneError.
+        """
+        if run_id in self._claims:
+            return True
+        lock, held = self._lock(run_id), contextlib.ExitStack()
+        try:
+            held.enter_context(shared_files.locked(lock, wait=False))
+        except BlockingIOError:
+            return False
+        except OSError as error:
+            raise ZtuneError(f"{lock}: can't be locked: {error.strerror}") from None
+        self._claims[run_id] = held
+        return True
+
+    def release(self, run_id: str) -> None:
+        """Give the lock on a run back."""
+        if (held := self._claims.pop(run_id, None)) is not None:
+            with held, contextlib.suppress(OSError):
+                self._lock(run_id).unlink()
+
+    def claimed(self, run_id: str) -> bool:
+        """Whether somebody, in any container or on any host, has the lock on a run, or may have it."""
+        try:
+            # Looked at, not made: the store may be one that can only be read.
+            with self._lock(run_id).open("rb") as file:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError as error:
+            return not isinstance(error, FileNotFoundError)
+        return False
+
+    def _lock(self, run_id: str) -> Path:
+        # Beside the file itself, as SQLite's log is, whatever links lead there.
+        return Path(f"{os.path.realpath(self.path)}-run-{run_id}")
 
     def read_from_memory(self, why: str) -> None:
         """Go on with a copy of the database in memory, which has what is in its log too.

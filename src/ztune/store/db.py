@@ -46,17 +46,6 @@ def now() -> str:
     return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def _started(pid: int) -> float | None:
-    """Return when process ``pid`` began (Unix time, seconds), or None if there is none to be seen."""
-    # Here, as what only reads finished runs asks for no process, and psutil takes 40 ms to load.
-    import psutil
-
-    try:
-        return psutil.Process(pid).create_time()
-    except psutil.Error:
-        return None
-
-
 def _is_utf8(text: str) -> bool:
     try:
         text.encode()
@@ -259,7 +248,6 @@ class Store:
                 "created": now(),
                 "status": "running",
                 "pid": os.getpid(),
-                "pid_started": _started(os.getpid()),
                 "study": _dump(study.to_json()),
                 "trace_path": None if trace_path is None else str(trace_path),
                 "trace_sha": trace_sha,
@@ -278,21 +266,14 @@ class Store:
                 "works_on": socket.gethostname(),
             }
             _insert(db, "run", row)
-            self._claim(run_id)
+            self._db.claim(run_id)
         return self.run(run_id)
-
-    def _claim(self, run_id: str) -> bool:
-        """Take a run for this process where the store can tell others so; False: another one has it."""
-        return not isinstance(self._db, PostgresConnection) or self._db.claim(run_id)
 
     def finish_run(self, run_id: str, status: str) -> None:
         """Set the status that a run ended with: "done", "interrupted" or "failed"."""
         with self._write() as db:
-            db.execute(
-                "UPDATE run SET status = ?, pid = NULL, pid_started = NULL WHERE id = ?", (status, run_id)
-            )
-        if isinstance(self._db, PostgresConnection):
-            self._db.release(run_id)
+            db.execute("UPDATE run SET status = ?, pid = NULL WHERE id = ?", (status, run_id))
+        self._db.release(run_id)
 
     def note_run(self, run_id: str, **fields: object) -> Run:
         """Replace ``warnings``, ``target``, ``versions``, ``options``, ``job`` or ``outcome`` of a run."""
@@ -310,12 +291,11 @@ class Store:
         """
         with self._write() as db:
             run = self.run(run_id)
-            ours = run.pid == os.getpid() and not self.shared
-            if (self.is_live(run) and not ours) or not self._claim(run_id):
+            if not self._db.claim(run_id):
                 raise InputError(self.busy(run))
             db.execute(
-                "UPDATE run SET status = 'running', pid = ?, pid_started = ?, works_on = ? WHERE id = ?",
-                (os.getpid(), _started(os.getpid()), socket.gethostname(), run_id),
+                "UPDATE run SET status = 'running', pid = ?, works_on = ? WHERE id = ?",
+                (os.getpid(), socket.gethostname(), run_id),
             )
             for row in db.execute(
                 "SELECT * FROM trial WHERE run_id = ? AND status IN ('running', 'failed')", (run_id,)
@@ -324,13 +304,8 @@ class Store:
         return self.run(run_id)
 
     def is_live(self, run: Run) -> bool:
-        """Whether the process that works on ``run`` still exists (a reused process number does not count)."""
-        if run.status != "running" or run.pid is None:
-            return False
-        if isinstance(self._db, PostgresConnection):
-            return self._db.claimed(run.id)  # it may be on another machine
-        started = _started(run.pid)
-        return started is not None and abs(started - (run.pid_started or 0.0)) < 1.0
+        """Whether some process works on ``run``, here, in another container or on another host."""
+        return run.status == "running" and self._db.claimed(run.id)
 
     def is_own(self, run: Run) -> bool:
         """Whether it is ours, where a store is shared: a run that nobody named is never somebody else's."""
@@ -414,7 +389,7 @@ class Store:
             _insert(
                 db,
                 "run",
-                {**values, "status": status, "pid": None, "pid_started": None, "made_by": maker},
+                {**values, "status": status, "pid": None, "made_by": maker},
             )
             for trial in other._db.execute(
                 "SELECT * FROM trial WHERE run_id = ? ORDER BY number", (run.id,)
@@ -428,6 +403,10 @@ class Store:
             self.check_deletable(run_ids)
             for run_id in run_ids:
                 db.execute("DELETE FROM run WHERE id = ?", (run_id,))
+        for run_id in run_ids:
+            # What a killed process left of its lock goes.
+            if self._db.claim(run_id):
+                self._db.release(run_id)
 
     # trials
 

@@ -36,7 +36,6 @@ class Run:
     created: str  # UTC, ISO 8601
     status: str  # "running", "done", "interrupted" or "failed"
     pid: int | None
-    pid_started: float | None
     study: dict[str, Any]
     trace_path: str  # empty without a trace
     trace_sha: str

@@ -160,6 +160,7 @@ class Recording:
             )
             self._lock = self._note_beginning(share)
         except BaseException:
+            self.abort()
             self._writer.abort()
             raise
 
@@ -297,7 +298,10 @@ class Recording:
             "max_bytes": self._max_bytes,
         }
         path = self._writer.partial / _BEGUN
-        path.write_text(json.dumps(begun))
+        try:
+            path.write_text(json.dumps(begun))
+        except OSError as error:
+            raise self._writer.unwritten(error) from error
         return _locked(path)
 
 

@@ -173,6 +173,15 @@ class TraceWriter:
         for name in {self._spool_path.name, EVENTS_FILE, MANIFEST, *self.scratch} - {*self.keep}:
             (self.partial / name).unlink(missing_ok=True)
 
+    def unwritten(self, error: OSError) -> InputError:
+        """Return the sentence for a trace that can't be written."""
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            return InputError(
+                f"no space left for the trace {self.path} after {self.events} events;"
+                " free some, or record to another disk"
+            )
+        return InputError(f"can't write the trace {self.path}: {error.strerror or error}")
+
     @contextlib.contextmanager
     def _writing(self) -> Iterator[None]:
         """Turn the operating system's errors into the user's; remove the partial trace on any error."""
@@ -181,12 +190,7 @@ class TraceWriter:
         except OSError as error:
             if hasattr(self, "_spool"):
                 self.abort()
-            if error.errno in (errno.ENOSPC, errno.EDQUOT):
-                raise InputError(
-                    f"no space left for the trace {self.path} after {self.events} events;"
-                    " free some, or record to another disk"
-                ) from error
-            raise InputError(f"can't write the trace {self.path}: {error.strerror or error}") from error
+            raise self.unwritten(error) from error
         except BaseException:
             if hasattr(self, "_spool"):
                 self.abort()

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import fcntl
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -23,15 +25,49 @@ def test_a_file_is_replaced_whole_or_stays(tmp_path: Path) -> None:
 
 
 def test_what_a_killed_process_left_goes_and_that_of_a_living_one_stays(tmp_path: Path) -> None:
-    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as living:
-        theirs = tmp_path / f".state.{living.pid}.partial"
-        theirs.write_text("half")
-        dead = tmp_path / ".state.4194999.partial"  # beyond the largest number of a process
-        (dead / "folder").mkdir(parents=True)
+    code = (
+        "import sys; from pathlib import Path; from ztune.onhost.host.shared_files import replacing\n"
+        f"with replacing(Path({str(tmp_path)!r}, sys.argv[1])) as p: (p / 'x').mkdir(parents=True); print(p, "
+        "flush=True); input()"
+    )
+    # A number of a process says nothing: that of one in another container is not in our /proc.
+    elsewhere = ["unshare", "--pid", "--fork", "--kill-child"] if os.geteuid() == 0 else []
+
+    def begin(name: str) -> tuple[subprocess.Popen[str], Path]:
+        process = subprocess.Popen(
+            [*elsewhere, sys.executable, "-c", code, name],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+        )  # fmt: skip
+        assert process.stdout is not None
+        return process, Path(process.stdout.readline().strip())
+
+    living, theirs = begin("state")
+    killed, left = begin("state")
+    with living, killed:
+        killed.kill()
+        killed.communicate()
         with shared_files.replacing(tmp_path / "state") as partial:
             partial.mkdir()
-        assert theirs.exists() and not dead.exists() and (tmp_path / "state").is_dir()
-        living.communicate(b"")
+        assert theirs.is_dir() and not left.exists() and (tmp_path / "state").is_dir()
+        living.communicate("")
+    assert [*tmp_path.iterdir()] == [tmp_path / "state"]
+
+
+def test_who_waits_for_a_lock_that_is_removed_takes_the_next(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    holder = path.open("w")
+    fcntl.flock(holder, fcntl.LOCK_EX)
+
+    def remove() -> None:
+        path.unlink()
+        holder.close()
+
+    with (
+        shared_files.locked(path, waiting=remove),
+        pytest.raises(BlockingIOError),
+        shared_files.locked(path, wait=False),
+    ):
+        pass
 
 
 def test_a_lock_waits_says_so_once_or_refuses(tmp_path: Path) -> None:

@@ -91,7 +91,7 @@ def test_refuses_another_directory_in_its_place_even_with_the_marker(work: WorkD
 
 
 @pytest.mark.parametrize(
-    "content", ["", "{}", "[]", "null", "not json", '{"format": "ztune-workdir"}', "\x00" * 10]
+    "content", ["", "{}", "[]", "null", "not json", '{"format": "ztune-workdir-2"}', "\x00" * 10]
 )
 def test_refuses_a_marker_that_is_not_ours(work: WorkDir, content: str) -> None:
     (work.path / MARKER).write_text(content)
@@ -205,9 +205,29 @@ def test_leftovers_of_dead_runs_are_swept_and_those_of_living_are_not(work: Work
     assert not path.exists() and work.path.exists() and new.path.exists()
 
 
-def test_a_pid_that_was_given_away_again_does_not_protect(tmp_path: Path) -> None:
-    path = dead(tmp_path, pid=os.getpid())
-    assert leftovers(tmp_path) == [path]
+@pytest.mark.skipif(os.geteuid() != 0, reason="a process namespace of its own needs root")
+def test_that_of_a_run_in_another_container_is_no_leftover(tmp_path: Path) -> None:
+    code = (
+        "import sys; from pathlib import Path; from ztune.onhost.host.workdir import WorkDir;"
+        "w = WorkDir.create('test', parent=Path(sys.argv[1])); print(w.path, flush=True); input()"
+    )
+    there = subprocess.Popen(
+        ["unshare", "--pid", "--fork", "--kill-child", sys.executable, "-c", code, tmp_path],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    with there:
+        assert there.stdout is not None
+        path = Path(there.stdout.readline().strip())
+        assert leftovers(tmp_path) == [] and sweep(tmp_path) == [] and path.is_dir()
+        there.kill()
+        there.communicate()
+    assert sweep(tmp_path) == [path] and not path.exists()
+
+
+def test_that_of_an_older_ztune_stays(tmp_path: Path) -> None:
+    """It has no lock that could tell whether somebody has it."""
+    dead(tmp_path, format="ztune-workdir")
+    assert sweep(tmp_path) == []
 
 
 def test_a_directory_somebody_works_in_is_no_leftover(tmp_path: Path) -> None:

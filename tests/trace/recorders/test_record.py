@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import json
 import os
 import shutil
@@ -224,6 +225,30 @@ def test_a_program_that_cannot_be_run(work: Path, ebpf: str) -> None:
     broken.chmod(0o755)
     with pytest.raises(InputError, match=r"can't run .*broken: No such file"):
         Recording(work / "t.trace", command=[str(broken)], recorder=ebpf)
+    assert nothing_left(work)
+
+
+@pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "No space left on device"), KeyboardInterrupt()])
+def test_a_recording_that_does_not_begin_ends_its_command(
+    work: Path, ebpf: str, monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    children = []
+    write = Path.write_text
+
+    def fail(path: Path, text: str, encoding: str | None = None) -> int:
+        if path.name != "recording.json":
+            return write(path, text, encoding)
+        children.append(Path("/proc", str(json.loads(text)["child"])))
+        raise error
+
+    monkeypatch.setattr(Path, "write_text", fail)
+    with pytest.raises((InputError, KeyboardInterrupt), match=r"no space left for the trace|^$"):
+        Recording(work / "t.trace", command=["sleep", "60"], recorder=ebpf)
+    (child,) = children
+    until = time.monotonic() + 30
+    while child.exists():
+        assert time.monotonic() < until, "the command goes on"
+        time.sleep(0.02)
     assert nothing_left(work)
 
 

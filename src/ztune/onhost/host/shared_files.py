@@ -5,34 +5,83 @@ Only in directories that nobody else can write. What the user names is written b
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import glob
 import os
+import secrets
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+
+_PARTIAL = ".partial"
 
 
 @contextmanager
 def locked(
     path: Path, *, shared: bool = False, wait: bool = True, waiting: Callable[[], None] = lambda: None
 ) -> Iterator[None]:
-    """Hold the lock ``path``, made if missing, within the body.
+    """Hold the lock ``path``, made if missing, within the body. Its holder may remove it.
 
-    ``shared``: with others who share it. ``waiting`` is called once if it can't be had at once. Raises
+    ``shared``: with others who share it. ``waiting`` is called if it can't be had at once. Raises
     BlockingIOError then, unless we ``wait``.
     """
     how = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
-    with path.open("w") as file:
+    while True:
+        with path.open("w") as file:
+            try:
+                fcntl.flock(file, how | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if not wait:
+                    raise
+                waiting()
+                fcntl.flock(file, how)
+            # Whoever had it before us may have removed the file after we opened it.
+            if _lies_at(file.fileno(), path):
+                yield
+                return
+
+
+def _lies_at(fd: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(fd), path.stat())
+    except FileNotFoundError:
+        return False
+
+
+def lock_of(path: Path) -> Path:
+    """Return the lock that says whether ``path`` is in use; it lies beside it."""
+    return path.with_name(f"{path.name}.lock")
+
+
+@contextmanager
+def temporary(folder: Path, prefix: str, suffix: str = "") -> Iterator[Path]:
+    """Yield a name of its own in ``folder``: the file or folder made there goes at the end of the body.
+
+    What a process that was killed left is removed by ``remove_left``. A lock says whether it lives, and not
+    its number: a process of another container or host has none here. Raises OSError.
+    """
+    path = folder / f"{prefix}{secrets.token_hex(6)}{suffix}"
+    with locked(lock_of(path)):
         try:
-            fcntl.flock(file, how | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if not wait:
-                raise
-            waiting()
-            fcntl.flock(file, how)
-        yield
+            yield path
+        finally:
+            _remove_with_lock(path)
+
+
+def remove_left(folder: Path, prefix: str = ".", suffix: str = _PARTIAL) -> None:
+    """Remove what processes that were killed left of ``temporary`` ones; by default of ``replacing``."""
+    for lock in folder.glob(f"{glob.escape(prefix)}*{glob.escape(suffix)}.lock"):
+        with contextlib.suppress(BlockingIOError), locked(lock, wait=False):
+            _remove_with_lock(lock.with_suffix(""))
+
+
+def _remove_with_lock(path: Path) -> None:
+    # The lock goes last: what can't be removed now is left for the next.
+    with contextlib.suppress(OSError):
+        remove(path)
+        lock_of(path).unlink(missing_ok=True)
 
 
 @contextmanager
@@ -42,21 +91,15 @@ def replacing(path: Path) -> Iterator[Path]:
     On an error it is removed, and ``path`` is as it was. What a process that was killed left is removed by
     the next one. Raises OSError.
     """
-    remove_left(path.parent, path.name)
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    remove(partial)
-    try:
-        yield partial
-        partial.rename(path)
-    finally:
-        remove(partial)
+    remove_left(path.parent, f".{path.name}.")
+    with partial(path.parent, path.name) as made:
+        yield made
+        made.rename(path)
 
 
-def remove_left(folder: Path, name: str | None = None) -> None:
-    """Remove what processes that were killed left of files for ``replacing``, default of any name."""
-    for left in folder.glob(f".{'*' if name is None else glob.escape(name)}.*.partial"):
-        if not Path("/proc", left.name.split(".")[-2]).exists():
-            remove(left)
+def partial(folder: Path, name: str) -> AbstractContextManager[Path]:
+    """Return a ``temporary`` in which what is to be ``name`` is made."""
+    return temporary(folder, f".{name}.", _PARTIAL)
 
 
 def remove(path: Path) -> None:

@@ -1,33 +1,35 @@
 """The work directory, and the one door through which anything is ever deleted: ``WorkDir.remove``.
 
 A work directory is made by ``WorkDir.create`` and by nothing else. It holds a marker file with an id of its
-own; ``remove`` deletes only a directory that carries that marker, is the very inode that was created, belongs
-to us, is no symbolic link and no mount point, and has no mount point inside. Otherwise it refuses and says
-why.
+own, on which its maker has a lock for as long as it lives; ``remove`` deletes only a directory that carries
+that marker, is the very inode that was created, belongs to us, is no symbolic link and no mount point, and
+has no mount point inside. Otherwise it refuses and says why.
 """
 
 from __future__ import annotations
 
 import atexit
 import contextlib
+import fcntl
 import json
 import os
 import re
 import secrets
 import stat
 import tempfile
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from ztune.errors import InputError, Refused, ZtuneError
 from ztune.onhost.host import mounts, own_directory
-from ztune.onhost.host.about import boot_id
 from ztune.onhost.host.interrupt import uninterrupted
 from ztune.onhost.host.own_directory import NotOursError
-from ztune.onhost.host.process import Identity, all_pids
+from ztune.onhost.host.process import all_pids
 
 MARKER = ".ztune-workdir"
+_FORMAT = "ztune-workdir-2"  # that of an older ztune has no lock: nobody can say who has it
 _PREFIX = "ztune-"
 _NAME = re.compile(r"ztune-[a-z0-9-]+-[0-9a-f]{12}")
 
@@ -44,6 +46,8 @@ class WorkDir:
     inode: int
     keep: bool = False
     removed: bool = False
+    _marker: IO[str] | None = field(default=None, repr=False)
+    """Open, and so locked, in the process that made it."""
 
     @staticmethod
     def default_parent() -> Path:
@@ -86,16 +90,7 @@ class WorkDir:
         path.chmod(0o711)
         found = path.lstat()
         work = cls(path=path, token=token, device=found.st_dev, inode=found.st_ino, keep=keep)
-        me = Identity.of(os.getpid())
-        marker = {
-            "format": "ztune-workdir",
-            "token": token,
-            "pid": os.getpid(),
-            "ticks": me.ticks if me else 0,
-            "keep": keep,
-        }
-        marker["boot"] = boot_id()
-        _write_marker(path, marker)
+        work._marker = _write_marker(path, {"format": _FORMAT, "token": token, "keep": keep})
         # A backstop for a caller that forgets; `remove` takes it away again.
         atexit.register(work._at_exit, os.getpid())
         return work
@@ -165,6 +160,8 @@ class WorkDir:
 
     def _forget(self) -> None:
         self.removed = True
+        if self._marker is not None:
+            self._marker.close()
         atexit.unregister(self._at_exit)
 
     def _at_exit(self, pid: int) -> None:
@@ -185,12 +182,7 @@ def leftovers(parent: Path) -> list[Path]:
         return []
     for name in names:
         path = parent / name
-        try:
-            _must_be_own_directory(path)
-            marker = _read_marker(path)
-        except (ZtuneError, OSError):
-            continue
-        if not marker.get("keep") and not _alive(marker) and not _in_use(path):
+        with contextlib.suppress(ZtuneError, OSError), _left(path):
             found.append(path)
     return found
 
@@ -199,7 +191,7 @@ def sweep(parent: Path) -> list[Path]:
     """Remove the leftovers below ``parent`` and return which they were."""
     gone = []
     for path in leftovers(parent):
-        with contextlib.suppress(ZtuneError, OSError):
+        with contextlib.suppress(ZtuneError, OSError), _left(path):
             WorkDir.adopt(path).remove()
             gone.append(path)
     return gone
@@ -218,25 +210,53 @@ def _must_be_own_directory(path: Path) -> os.stat_result:
     return found
 
 
-def _write_marker(path: Path, marker: dict[str, Any]) -> None:
+@contextlib.contextmanager
+def _left(path: Path) -> Iterator[None]:
+    """Within the body nobody else takes ``path`` for a leftover.
+
+    Raises Refused, OSError where it is none: whoever made it, here or in another container or on another
+    host, has the lock on its marker; somebody works in it; or it is to be kept.
+    """
+    _must_be_own_directory(path)
+    with _marker_file(path) as file:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if _read_marker(path).get("keep") or _in_use(path):
+            raise Refused(f"{path}: not removed: it is kept or in use")
+        yield
+
+
+def _write_marker(path: Path, marker: dict[str, Any]) -> IO[str]:
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
-    with os.fdopen(os.open(path / MARKER, flags, 0o600), "w", encoding="utf-8") as file:
+    file = os.fdopen(os.open(path / MARKER, flags, 0o600), "w", encoding="utf-8")
+    try:
+        # Before anything is in it: a marker that says nothing is nobody's.
+        fcntl.flock(file, fcntl.LOCK_EX)
         json.dump(marker, file)
+        file.flush()
+    except BaseException:
+        file.close()
+        raise
+    return file
+
+
+def _marker_file(path: Path) -> IO[bytes]:
+    try:
+        # Not to be read alone: on NFS only who may write has a lock to himself.
+        handle = os.open(path / MARKER, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        raise Refused(f"{path}: not removed: it has no marker {MARKER}, so it is not ours") from None
+    return os.fdopen(handle, "r+b", buffering=0)
 
 
 def _read_marker(path: Path) -> dict[str, Any]:
-    try:
-        handle = os.open(path / MARKER, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    except OSError:
-        raise Refused(f"{path}: not removed: it has no marker {MARKER}, so it is not ours") from None
-    with os.fdopen(handle, "rb") as file:
-        found = os.fstat(handle)
+    with _marker_file(path) as file:
+        found = os.fstat(file.fileno())
         data = file.read(4096) if stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid() else b""
     try:
         marker = json.loads(data)
     except ValueError:
         marker = None
-    if not isinstance(marker, dict) or marker.get("format") != "ztune-workdir" or "token" not in marker:
+    if not isinstance(marker, dict) or marker.get("format") != _FORMAT or "token" not in marker:
         raise Refused(f"{path}: not removed: its marker {MARKER} is not one of ours")
     return marker
 
@@ -249,17 +269,6 @@ def _mount_points() -> list[Path]:
         return [mount.point for mount in mounts.table()]
     except OSError:
         return []
-
-
-def _alive(marker: dict[str, Any]) -> bool:
-    """Whether the process that made the directory still runs; a pid alone may have been given away again."""
-    if marker.get("boot") != boot_id():
-        return False
-    try:
-        pid, ticks = int(marker["pid"]), int(marker["ticks"])
-    except (KeyError, TypeError, ValueError):
-        return False
-    return Identity(pid, ticks).alive()
 
 
 def _in_use(path: Path) -> bool:
