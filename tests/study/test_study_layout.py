@@ -192,6 +192,35 @@ def test_durability_classes() -> None:
     assert small[0] == nothing
 
 
+@pytest.mark.parametrize("setting", ["full_page_writes", "innodb_doublewrite"])
+def test_all_that_holds_pages_counts_for_torn_pages(setting: str) -> None:
+    def of(data: str = "16K", pool: str = "tank", **index: str) -> Judgement:
+        disks = [{"profile": "nvme"}]
+        return judge(
+            parse_layout(
+                {
+                    "pool": [
+                        {"name": "tank", "vdev": disks},
+                        {"name": "other", "filesystem": "ext4", "vdev": disks},
+                    ],
+                    "dataset": [
+                        {"name": "tank/data", "roles": ["data"], "recordsize": data},
+                        {"name": f"{pool}/index", "roles": ["index"], **index},
+                        {"name": "tank/wal", "roles": ["wal"], "recordsize": "4K"},
+                        {"name": "tank/temp", "roles": ["temp"], "recordsize": "4K"},
+                    ],
+                    "database": {setting: "off"},
+                }
+            )
+        )
+
+    assert of().klass is DurabilityClass.NOTHING
+    for found in (of(recordsize="4K"), of(data="4K"), of(data="4K", recordsize="4K")):
+        assert found.klass is DurabilityClass.CORRUPT and "with recordsize 4096 below" in found.reasons[0]
+    for found in (of(pool="other"), of(volume="1G")):
+        assert found.klass is DurabilityClass.CORRUPT and "on ext4, which writes in place" in found.reasons[0]
+
+
 def on_disks(profile: str, caches: dict[str, str] | None = None, **changes: object) -> Judgement:
     table = with_settings(
         layout(pool__tank__data=profile), {k.replace("__", "."): v for k, v in changes.items()}

@@ -18,6 +18,8 @@ from ztune.units import parse_size
 _EXPENDABLE = {"temp", "source"}
 # These must agree with each other after a power cut: the log describes changes to the rest.
 _COUPLED = {"data", "index", "wal"}
+# These hold the database's pages.
+_PAGED = {"data", "index"}
 _Answer = tuple[DurabilityClass, str]
 
 
@@ -167,6 +169,20 @@ def judge(layout: Layout) -> Judgement:
         (*unknown.values(), *(text for _, text in found), *notes),
         tuple(dict.fromkeys(one.profile for one in caches if one.cache == "not-known")),
     )
+
+
+def smallest_record(layout: Layout) -> tuple[int, str]:
+    """Return the smallest recordsize of the datasets with pages of the database, and "zfs".
+
+    Where one of them is on another file system, on a volume too, that one's name, and 0: it writes pages of
+    the page cache in place, in any order, and a page may reach a volume in two transaction groups.
+    """
+    paged = [d for d in layout.datasets if _PAGED.intersection(d.roles)]
+    for dataset in paged:
+        filesystem = dataset.filesystem or layout.pool(dataset.pool).filesystem
+        if filesystem != "zfs":
+            return 0, filesystem
+    return min((parse_size(d.properties["recordsize"]) for d in paged), default=0), "zfs"
 
 
 def weakening(settings: Mapping[str, str]) -> dict[str, str]:
@@ -371,21 +387,17 @@ def _database(layout: Layout, notes: list[str]) -> list[tuple[DurabilityClass, s
     said = [_answer(name, settings[name]) for name in _known().answers if name in settings]
     found = [answer for answer in said if answer is not None and answer[0] is not DurabilityClass.NOTHING]
     found += [(one.class_, one.why) for one in _known().combined if one.holds(settings)]
-    data = layout.dataset_of("data")
+    recordsize, filesystem = smallest_record(layout)
     for name, page in _known().torn.items():
         if settings.get(name, "").lower() not in _NO:
             continue
         sizes = [parse_size(settings[n]) * unit for n, unit in _known().pages.items() if n in settings]
         size = next(iter(sizes), page)
-        recordsize = parse_size(data.properties["recordsize"]) if data is not None else 0
-        other = data and (data.filesystem or layout.pool(data.pool).filesystem)
-        if other and other != "zfs":
-            # They write pages of the page cache in place, in any order; on a volume too, since a page of the
-            # database may reach it in two transaction groups.
+        if filesystem != "zfs":
             found.append(
                 (
                     DurabilityClass.CORRUPT,
-                    f"{name}=off on {other}, which writes in place and not a page at once: torn pages",
+                    f"{name}=off on {filesystem}, which writes in place and not a page at once: torn pages",
                 )
             )
         elif recordsize < size:
