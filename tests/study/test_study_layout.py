@@ -175,14 +175,26 @@ def test_durability_classes() -> None:
     assert klass == nothing and "only because ZFS" in reasons[0]
     # SQLite, RocksDB, WiredTiger and InnoDB in their own words.
     assert durability(database__synchronous="off")[0] == corrupt
-    assert durability(database__synchronous="NORMAL")[0] == seconds
+    assert durability(database__synchronous="NORMAL", database__journal_mode="WAL")[0] == seconds
+    # Without WAL, and SQLite's own default is without, NORMAL may damage the database.
+    for mode in ({}, *({"database__journal_mode": mode} for mode in ("delete", "truncate", "persist"))):
+        klass, reasons = durability(database__synchronous="normal", **mode)
+        assert klass == corrupt and "without journal_mode=wal" in reasons[0]
     assert durability(database__synchronous="full") == base
     klass, reasons = durability(database__journal_mode="DELETE")
     assert klass == seconds and "undoes the last commit" in reasons[0]
     assert durability(database__journal_mode="delete", database__synchronous="extra") == base
     assert durability(database__journal_mode="truncate", database__synchronous="full") == base
     assert durability(database__sync="false")[0] == seconds
-    assert durability(**{"database__log.enabled": "false"})[0] == seconds
+    # How long ago the last checkpoint, snapshot or FlushWAL was, nothing here bounds by seconds.
+    klass, reasons = durability(**{"database__log.enabled": "false", "database__checkpoint.wait": "0"})
+    assert klass == corrupt and "after the last checkpoint" in reasons[0]
+    for save in ({}, {"database__save": ""}, {"database__save": "3600 1"}):
+        klass, reasons = durability(database__appendonly="no", **save)
+        assert klass == corrupt and "after the last snapshot" in reasons[0]
+    assert durability(database__manual_wal_flush="true", database__sync="true")[0] == seconds
+    klass, reasons = durability(database__manual_wal_flush="true", database__sync="false")
+    assert klass == corrupt and "after the last FlushWAL" in reasons[0]
     assert durability(database__innodb_flush_method="O_DIRECT_NO_FSYNC")[0] == corrupt
     assert durability(database__innodb_flush_method="O_DIRECT") == base
     assert durability(database__innodb_doublewrite="0", data__recordsize="8K")[0] == corrupt

@@ -192,8 +192,18 @@ def weakening(settings: Mapping[str, str]) -> dict[str, str]:
     }
     torn = {n: v for n, v in settings.items() if n in _known().torn and v.lower() in _NO}
     pages = {n: v for n, v in settings.items() if torn and n in _known().pages}
-    combined = {name for one in _known().combined if one.holds(settings) for name in one.settings}
+    combined = {
+        name
+        for one in _known().combined
+        if one.holds(settings) or found.keys() & one.settings.keys()
+        for name in one.settings
+    }
     return {**found, **torn, **pages, **{n: v for n, v in settings.items() if n in combined}}
+
+
+def is_combined(name: str) -> bool:
+    """Say whether a database's setting weakens durability together with others."""
+    return any(name in one.settings for one in _known().combined)
 
 
 def _answer(name: str, value: str) -> tuple[DurabilityClass, str] | None:
