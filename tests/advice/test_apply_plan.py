@@ -119,6 +119,23 @@ def test_durability_before_and_after(machine: Machine) -> None:
     assert torn.after == corrupt
 
 
+def test_files_keep_the_records_that_they_were_made_with(machine: Machine) -> None:
+    nothing, _, _, corrupt = DurabilityClass
+    wanted = {"data.recordsize": "8K", "database.full_page_writes": "off"}
+    safe = planned(wanted)
+    assert (safe.before, safe.after) == (nothing, nothing)
+    machine.change(lambda s: s["datasets"]["tank/pg"]["local"].update(recordsize="4096"))
+    plan = planned(wanted)
+    assert ("tank/pg", "recordsize", "8K") in names(plan)
+    assert (plan.before, plan.after, plan.weaker) == (corrupt, corrupt, False)
+    assert "recordsize 4096 below the page size" in plan.reasons[0]
+    assert plan.reasons[-1].endswith(f"keep their record size: {nothing} once they are copied")
+    # What is written from now on counts as well.
+    machine.change(lambda s: s["datasets"]["tank/pg"]["local"].update(recordsize="8192"))
+    smaller = planned({**wanted, "data.recordsize": "4K"})
+    assert (smaller.before, smaller.after) == (nothing, corrupt)
+
+
 def test_rewriting_what_is_there(machine: Machine) -> None:
     plan = planned({"data.recordsize": "16K"}, {"data": "tank/pg"})
     commands = plan.targets[0].commands

@@ -149,8 +149,9 @@ def test_compression_is_told_apart(text: str, algorithm: str, level: int | None)
     assert (facts["algorithm"], facts["level"]) == (algorithm, level)
 
 
-def test_the_smallest_record_of_the_data_counts_for_torn_pages() -> None:
-    files = [{"role": "data", "count": 2, "bytes": 1, "allocated": 1, "record_sizes": {4096: 1, 131072: 1}}]
+@pytest.mark.parametrize("role", ["data", "index"])
+def test_the_smallest_record_of_the_data_counts_for_torn_pages(role: str) -> None:
+    files = [{"role": role, "count": 2, "bytes": 1, "allocated": 1, "record_sizes": {4096: 1, 131072: 1}}]
     assert of(observation(files=files), "database postgresql")["data_record"] == 4096
     assert of(observation(), "database postgresql")["data_record"] == 16384
 

@@ -39,7 +39,7 @@ def test_disks_that_ignore_flushes_are_not_recommended() -> None:
     liar = with_settings(BASE, {"pool.tank.data": "raid-ignores-flushes"}, "cached")
     with pytest.raises(InputError, match=r"class corrupt, weaker .*raid-ignores-flushes\) ignore flushes"):
         guard.check(liar, BASE, LAST)
-    assert promise(liar, None) == "A power cut can leave the database corrupt."
+    assert promise(liar, None) == MEANING[CORRUPT]
     log = with_settings(BASE, {"slog": "raid-ignores-flushes"}, "fast log")
     with pytest.raises(InputError, match="of durability class last-seconds, weaker than"):
         guard.check(log, BASE, NOTHING)

@@ -250,6 +250,22 @@ def test_rule_does_not_fire(rule: str) -> None:
     assert rule not in {h.id for h in hazards(CASES[rule][1], "postgres-oltp", POSTGRES)}
 
 
+def test_an_index_of_its_own_holds_pages_too() -> None:
+    def fired(index: dict[str, Any], full_page_writes: str = "off", **pool: str) -> set[str]:
+        raw = layout({"roles": ["data"], "recordsize": "8K"}, database={"full_page_writes": full_page_writes})
+        raw["pool"].append({**WAL_POOL, **pool})
+        raw["dataset"].append({"name": "fast/index", "roles": ["index"], **index})
+        return {h.id for h in hazards(only(raw), "postgres-oltp", POSTGRES)}
+
+    small, whole = {"recordsize": "4K"}, {"recordsize": "8K"}
+    assert "full-page-writes-off" in fired(whole) and "full-page-writes-may-go" in fired(whole, "on")
+    assert "full-page-writes-off-torn" in fired(small) and "full-page-writes-off" not in fired(small)
+    kept = fired(small, "on")
+    assert "full-page-writes-keep" in kept and "full-page-writes-may-go" not in kept
+    for elsewhere in (fired({}, filesystem="ext4"), fired({"volume": "1G"})):
+        assert "in-place-torn-pages" in elsewhere and "full-page-writes-off" not in elsewhere
+
+
 def test_rules_on_the_page_need_a_known_page() -> None:
     small = only(layout({"recordsize": "4K"}))
     assert "recordsize-below-page" not in {h.id for h in hazards(small)}

@@ -433,6 +433,27 @@ def test_a_size_that_a_layout_makes_relative_is_relative_to_the_bases_arc(file: 
     assert asked.job.under(layout, asked.study.layout).params["size"] == "128M"
 
 
+def test_parameters_that_weaken_durability_together_do_so_in_a_layout(file: Path) -> None:
+    text = STUDY.replace(
+        '["workload.clients", "data.recordsize"]', '["workload.journal_mode", "workload.synchronous"]'
+    )
+    text = text.replace(
+        '"workload.clients" = [1, 8]',
+        '"workload.journal_mode" = ["wal", "truncate"]\n"workload.synchronous" = ["full", "normal"]',
+    )
+    file.write_text(text)
+    found = {
+        (one.workload["journal_mode"], one.workload["synchronous"]): judge(one).klass
+        for one in first_round(wanted(file))
+    }
+    assert found == {
+        ("wal", "full"): DurabilityClass.NOTHING,
+        ("truncate", "full"): DurabilityClass.NOTHING,
+        ("wal", "normal"): DurabilityClass.LAST_SECONDS,
+        ("truncate", "normal"): DurabilityClass.CORRUPT,
+    }
+
+
 def test_a_recording_of_another_job_is_not_the_bases(
     file: Path, tmp_path: Path, stand_in_engine: Path
 ) -> None:

@@ -175,14 +175,26 @@ def test_durability_classes() -> None:
     assert klass == nothing and "only because ZFS" in reasons[0]
     # SQLite, RocksDB, WiredTiger and InnoDB in their own words.
     assert durability(database__synchronous="off")[0] == corrupt
-    assert durability(database__synchronous="NORMAL")[0] == seconds
+    assert durability(database__synchronous="NORMAL", database__journal_mode="WAL")[0] == seconds
+    # Without WAL, and SQLite's own default is without, NORMAL may damage the database.
+    for mode in ({}, *({"database__journal_mode": mode} for mode in ("delete", "truncate", "persist"))):
+        klass, reasons = durability(database__synchronous="normal", **mode)
+        assert klass == corrupt and "without journal_mode=wal" in reasons[0]
     assert durability(database__synchronous="full") == base
     klass, reasons = durability(database__journal_mode="DELETE")
     assert klass == seconds and "undoes the last commit" in reasons[0]
     assert durability(database__journal_mode="delete", database__synchronous="extra") == base
     assert durability(database__journal_mode="truncate", database__synchronous="full") == base
     assert durability(database__sync="false")[0] == seconds
-    assert durability(**{"database__log.enabled": "false"})[0] == seconds
+    # How long ago the last checkpoint, snapshot or FlushWAL was, nothing here bounds by seconds.
+    klass, reasons = durability(**{"database__log.enabled": "false", "database__checkpoint.wait": "0"})
+    assert klass == corrupt and "after the last checkpoint" in reasons[0]
+    for save in ({}, {"database__save": ""}, {"database__save": "3600 1"}):
+        klass, reasons = durability(database__appendonly="no", **save)
+        assert klass == corrupt and "after the last snapshot" in reasons[0]
+    assert durability(database__manual_wal_flush="true", database__sync="true")[0] == seconds
+    klass, reasons = durability(database__manual_wal_flush="true", database__sync="false")
+    assert klass == corrupt and "after the last FlushWAL" in reasons[0]
     assert durability(database__innodb_flush_method="O_DIRECT_NO_FSYNC")[0] == corrupt
     assert durability(database__innodb_flush_method="O_DIRECT") == base
     assert durability(database__innodb_doublewrite="0", data__recordsize="8K")[0] == corrupt
@@ -190,6 +202,35 @@ def test_durability_classes() -> None:
         database__innodb_doublewrite="0", database__innodb_page_size="8K", data__recordsize="8K"
     )
     assert small[0] == nothing
+
+
+@pytest.mark.parametrize("setting", ["full_page_writes", "innodb_doublewrite"])
+def test_all_that_holds_pages_counts_for_torn_pages(setting: str) -> None:
+    def of(data: str = "16K", pool: str = "tank", **index: str) -> Judgement:
+        disks = [{"profile": "nvme"}]
+        return judge(
+            parse_layout(
+                {
+                    "pool": [
+                        {"name": "tank", "vdev": disks},
+                        {"name": "other", "filesystem": "ext4", "vdev": disks},
+                    ],
+                    "dataset": [
+                        {"name": "tank/data", "roles": ["data"], "recordsize": data},
+                        {"name": f"{pool}/index", "roles": ["index"], **index},
+                        {"name": "tank/wal", "roles": ["wal"], "recordsize": "4K"},
+                        {"name": "tank/temp", "roles": ["temp"], "recordsize": "4K"},
+                    ],
+                    "database": {setting: "off"},
+                }
+            )
+        )
+
+    assert of().klass is DurabilityClass.NOTHING
+    for found in (of(recordsize="4K"), of(data="4K"), of(data="4K", recordsize="4K")):
+        assert found.klass is DurabilityClass.CORRUPT and "with recordsize 4096 below" in found.reasons[0]
+    for found in (of(pool="other"), of(volume="1G")):
+        assert found.klass is DurabilityClass.CORRUPT and "on ext4, which writes in place" in found.reasons[0]
 
 
 def on_disks(profile: str, caches: dict[str, str] | None = None, **changes: object) -> Judgement:

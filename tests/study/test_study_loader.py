@@ -273,6 +273,7 @@ def test_any_damage_is_one_sentence_or_a_study(
     [
         ("sqlite", {}, DurabilityClass.NOTHING),
         ("sqlite", {"synchronous": "normal"}, DurabilityClass.LAST_SECONDS),
+        ("sqlite", {"synchronous": "normal", "journal_mode": "persist"}, DurabilityClass.CORRUPT),
         ("rocksdb", {}, DurabilityClass.NOTHING),
         ("rocksdb", {"sync": False}, DurabilityClass.LAST_SECONDS),
         ("postgres-oltp", {}, DurabilityClass.NOTHING),
@@ -297,6 +298,22 @@ def test_what_the_workload_sets_counts(
     )
 
 
+@pytest.mark.parametrize(
+    ("mode", "expected"), [("wal", DurabilityClass.LAST_SECONDS), ("truncate", DurabilityClass.CORRUPT)]
+)
+def test_a_setting_that_a_layout_varies_is_judged_with_the_workloads_others(
+    mode: str, expected: DurabilityClass
+) -> None:
+    params = {"journal_mode": mode}
+    study = adjusted(
+        ready.find("sqlite"),
+        database=registry.settings_of("sqlite", params),
+        declared=registry.declared("sqlite", params),
+    )
+    assert judge(study.layout).klass is DurabilityClass.NOTHING
+    assert judge(with_settings(study.layout, {"database.synchronous": "normal"})).klass is expected
+
+
 def test_a_layout_has_the_last_word_on_what_the_database_does() -> None:
     study = ready.find("sqlite")
     own = {**study.layout.to_json(), "database": {"synchronous": "full"}}
@@ -309,6 +326,9 @@ def test_a_layout_has_the_last_word_on_what_the_database_does() -> None:
     gone = {"journal_mode": "delete", "synchronous": "full"}
     assert weakening({**gone, "cache_size": "100"}) == gone
     assert weakening({**gone, "synchronous": "extra"}) == {}
+    # What decides how much a setting weakens comes with it.
+    normal = {"journal_mode": "wal", "synchronous": "normal"}
+    assert weakening({**normal, "cache_size": "100"}) == normal
     assert weakening({"innodb_doublewrite": "0", "innodb_page_size": "4096", "x": "off"}) == {
         "innodb_doublewrite": "0",
         "innodb_page_size": "4096",

@@ -10,6 +10,7 @@ from ztune.analysis.results import LayoutResult
 from ztune.databases.database import every
 from ztune.onhost.tunables import TUNABLES
 from ztune.study import Dataset, Layout, Pool
+from ztune.study.durability import smallest_record
 from ztune.trace.manifest import Manifest
 from ztune.units import parse_size
 
@@ -20,7 +21,7 @@ L2ARC_HEADER_BYTES = 96
 LAYOUT_FACTS = (
     "arc", "database", "full_page_writes", "doublewrite", "wal_recycle", "wal_init_zero",
     "data_pool", "wal_pool", "data_dataset", "wal_dataset", "nocacheflush", "zil_nocacheflush", "txg_timeout",
-    "recordsize_changed", "write_amplification", "rmw_reads",
+    "recordsize_changed", "smallest_record", "write_amplification", "rmw_reads",
 )  # fmt: skip
 DATASET_FACTS = (
     *LAYOUT_FACTS, "dataset", "roles", "page", "recordsize", "compression", "algorithm", "level",
@@ -79,6 +80,7 @@ def layout_facts(
         "recordsize_changed": any(
             d.properties["recordsize"] != "128K" for d in layout.datasets if d.volume is None
         ),
+        "smallest_record": smallest_record(layout)[0],
         "write_amplification": result.amplification,
         "rmw_reads": result.value("rmw_reads"),
     }
@@ -192,10 +194,15 @@ def _tunable(layout: Layout, name: str) -> int | None:
 
 
 def _page(dataset: Dataset, manifest: Manifest | None) -> int | None:
-    """Return the largest database page among the roles that are written in pages, bytes."""
+    """Return the largest database page among the roles that are written in pages, bytes.
+
+    An index has the data's where nothing else is said.
+    """
     if manifest is None:
         return None
-    pages: Mapping[Any, int] = manifest.page_size
+    pages: dict[Any, int] = dict(manifest.page_size)
+    if "data" in pages:
+        pages.setdefault("index", pages["data"])
     return max((pages[r] for r in dataset.roles if r in pages and r != "wal"), default=None)
 
 

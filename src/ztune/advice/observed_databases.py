@@ -24,9 +24,9 @@ FACTS: dict[str, Fact] = {
     "doublewrite": Fact("setting innodb_doublewrite"),
     "log_flush": Fact("setting innodb_flush_log_at_trx_commit"),
     "asks_direct": Fact("the database opens its data files with O_DIRECT", "flag"),
-    "data_on_zfs": Fact("the database's data is on ZFS", "flag"),
+    "data_on_zfs": Fact("the database's data and indexes are on ZFS", "flag"),
     "wal_on_zfs": Fact("the database's log is on ZFS", "flag"),
-    "data_record": Fact("smallest record size of its data files", "size"),
+    "data_record": Fact("smallest record size of its data and index files", "size"),
     "data_direct": Fact("property direct of the dataset with its data"),
     "wal_reads": Fact("reads of its log", "count"),
 }
@@ -79,12 +79,14 @@ def _files(observation: Observation) -> dict[str, Any]:
     data = [g for g in observation.of_kind("role") if g.name == "data"]
     wal = [g for g in observation.of_kind("role") if g.name == "wal"]
     names = {dataset_name(observation, g) for g in data}
-    records = [record_bytes(observation, name) for name in names]
-    written = [size for f in observation.files if f.role == "data" for size in f.record_sizes]
+    # An index is pages of the database too.
+    paged = data and [*data, *(g for g in observation.of_kind("role") if g.name == "index")]
+    records = [record_bytes(observation, name) for name in {dataset_name(observation, g) for g in paged}]
+    written = [size for f in observation.files if f.role in {"data", "index"} for size in f.record_sizes]
     dataset = find(observation, names.copy().pop()) if len(names) == 1 else None
     direct = dataset.properties.get("direct") if dataset else None
     return {
-        "data_on_zfs": _all([on_zfs(observation, g) for g in data]),
+        "data_on_zfs": _all([on_zfs(observation, g) for g in paged]),
         "wal_on_zfs": _all([on_zfs(observation, g) for g in wal]),
         "data_record": min([r for r in records if r is not None] + written)
         if records and None not in records

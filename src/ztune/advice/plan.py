@@ -175,7 +175,10 @@ def build(recommendation: Recommendation, mapping: Mapping[str, str], live: Live
             _target(recommendation, layout, dataset, roles, live.datasets[name], live, now, refused)
         )
     before = _judge(layout, mapping, {t.dataset.name: t.dataset.properties for t in targets})
-    after = _judge(layout, mapping, now)
+    after, reasons = _judge(layout, mapping, _with_old_records(now, targets))
+    copied = _judge(layout, mapping, now)[0]
+    if copied is not after:
+        reasons += (f"the files that are there keep their record size: {copied} once they are copied",)
     pool, pool_commands = _pools(layout, mapping, live)
     restart, restart_commands = _restart(layout, live)
     mapped = {role for d in layout.datasets for role in d.roles if any(r in mapping for r in d.roles)}
@@ -193,8 +196,8 @@ def build(recommendation: Recommendation, mapping: Mapping[str, str], live: Live
         restart=tuple(restart),
         restart_commands=tuple(restart_commands),
         before=before[0],
-        after=after[0],
-        reasons=after[1],
+        after=after,
+        reasons=reasons,
         hazards=_hazards(recommendation, layout, mapping),
         warnings=tuple(recommendation.warnings),
         refused=tuple(refused),
@@ -502,6 +505,18 @@ def _copy(here: LiveDataset, settings: Sequence[PropertyChange]) -> list[str]:
         if d.name.count("/") == here.name.count("/") + 1
     ]
     return [*out, f"# start the database, check it, and only then: zfs destroy -r {old}"]
+
+
+def _with_old_records(
+    now: Mapping[str, Mapping[str, HostProperty]], targets: Sequence[Target]
+) -> dict[str, dict[str, HostProperty]]:
+    """Return ``now`` with the smaller of the old and the new recordsize, since the plan rewrites no file."""
+    out = {name: dict(values) for name, values in now.items()}
+    for old, mine in ((target.dataset.properties, out[target.dataset.name]) for target in targets):
+        if "recordsize" in old:
+            sizes = [old["recordsize"], mine["recordsize"]]
+            mine["recordsize"] = min(sizes, key=lambda one: 0 if one.value == "-" else parse_size(one.value))
+    return out
 
 
 def _judge(

@@ -53,7 +53,9 @@ MEANING = {
         "A power cut can lose the last seconds of acknowledged commits; the database stays consistent."
     ),
     DurabilityClass.NOT_KNOWN: "What a power cut loses is not known: nobody has declared it.",
-    DurabilityClass.CORRUPT: "A power cut can leave the database corrupt.",
+    DurabilityClass.CORRUPT: (
+        "A power cut can leave the database corrupt, or take far more than its last seconds."
+    ),
 }
 
 

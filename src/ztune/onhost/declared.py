@@ -60,7 +60,10 @@ class Declared:
     )
     own: dict[str, str] = field(
         default_factory=dict,
-        metadata=described("The settings that `default` speaks of, with their values; ztune fills it."),
+        metadata=described(
+            "The settings, with their values, that `default` speaks of, "
+            "or that others are judged with; ztune fills it."
+        ),
     )
     parameters: dict[str, dict[str, dict[str, str]]] = field(
         default_factory=dict,

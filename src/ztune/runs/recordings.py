@@ -25,7 +25,7 @@ from ztune.runs.space import JOB_FACTORS, differences, first_round
 from ztune.store.db import Store
 from ztune.store.records import Run
 from ztune.study import Layout, Study
-from ztune.study.durability import weakening
+from ztune.study.durability import is_combined, weakening
 from ztune.study.layout import with_settings
 from ztune.study.loader import resolve_profiles
 from ztune.study.reduced import without
@@ -185,7 +185,11 @@ def _declared(workload: str, given: Mapping[str, Any], values: Mapping[str, _Val
     for name, by in made.items():
         others = {n for other, found in differing.items() if other != name for n in found}
         for value, found in by.items():
-            bearing = weakening(found) if known else {n: v for n, v in found.items() if n in differing[name]}
+            bearing = {
+                n: v for n, v in found.items() if n in differing[name] and (not known or is_combined(n))
+            }
+            if known:
+                bearing |= weakening(found)
             if kept_here := {n: v for n, v in bearing.items() if n not in others}:
                 out.setdefault(name, {})[value] = kept_here
     together = {

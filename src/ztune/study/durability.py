@@ -18,6 +18,8 @@ from ztune.units import parse_size
 _EXPENDABLE = {"temp", "source"}
 # These must agree with each other after a power cut: the log describes changes to the rest.
 _COUPLED = {"data", "index", "wal"}
+# These hold the database's pages.
+_PAGED = {"data", "index"}
 _Answer = tuple[DurabilityClass, str]
 
 
@@ -169,6 +171,20 @@ def judge(layout: Layout) -> Judgement:
     )
 
 
+def smallest_record(layout: Layout) -> tuple[int, str]:
+    """Return the smallest recordsize of the datasets with pages of the database, and "zfs".
+
+    Where one of them is on another file system, on a volume too, that one's name, and 0: it writes pages of
+    the page cache in place, in any order, and a page may reach a volume in two transaction groups.
+    """
+    paged = [d for d in layout.datasets if _PAGED.intersection(d.roles)]
+    for dataset in paged:
+        filesystem = dataset.filesystem or layout.pool(dataset.pool).filesystem
+        if filesystem != "zfs":
+            return 0, filesystem
+    return min((parse_size(d.properties["recordsize"]) for d in paged), default=0), "zfs"
+
+
 def weakening(settings: Mapping[str, str]) -> dict[str, str]:
     """Return those of a database's ``settings`` that weaken durability, and what is needed to judge them."""
     found = {
@@ -176,8 +192,18 @@ def weakening(settings: Mapping[str, str]) -> dict[str, str]:
     }
     torn = {n: v for n, v in settings.items() if n in _known().torn and v.lower() in _NO}
     pages = {n: v for n, v in settings.items() if torn and n in _known().pages}
-    combined = {name for one in _known().combined if one.holds(settings) for name in one.settings}
+    combined = {
+        name
+        for one in _known().combined
+        if one.holds(settings) or found.keys() & one.settings.keys()
+        for name in one.settings
+    }
     return {**found, **torn, **pages, **{n: v for n, v in settings.items() if n in combined}}
+
+
+def is_combined(name: str) -> bool:
+    """Say whether a database's setting weakens durability together with others."""
+    return any(name in one.settings for one in _known().combined)
 
 
 def _answer(name: str, value: str) -> tuple[DurabilityClass, str] | None:
@@ -371,21 +397,17 @@ def _database(layout: Layout, notes: list[str]) -> list[tuple[DurabilityClass, s
     said = [_answer(name, settings[name]) for name in _known().answers if name in settings]
     found = [answer for answer in said if answer is not None and answer[0] is not DurabilityClass.NOTHING]
     found += [(one.class_, one.why) for one in _known().combined if one.holds(settings)]
-    data = layout.dataset_of("data")
+    recordsize, filesystem = smallest_record(layout)
     for name, page in _known().torn.items():
         if settings.get(name, "").lower() not in _NO:
             continue
         sizes = [parse_size(settings[n]) * unit for n, unit in _known().pages.items() if n in settings]
         size = next(iter(sizes), page)
-        recordsize = parse_size(data.properties["recordsize"]) if data is not None else 0
-        other = data and (data.filesystem or layout.pool(data.pool).filesystem)
-        if other and other != "zfs":
-            # They write pages of the page cache in place, in any order; on a volume too, since a page of the
-            # database may reach it in two transaction groups.
+        if filesystem != "zfs":
             found.append(
                 (
                     DurabilityClass.CORRUPT,
-                    f"{name}=off on {other}, which writes in place and not a page at once: torn pages",
+                    f"{name}=off on {filesystem}, which writes in place and not a page at once: torn pages",
                 )
             )
         elif recordsize < size:

@@ -305,7 +305,8 @@ def test_values_compress_as_real_ones_do() -> None:
         ({"save": "60 1"}, DurabilityClass.NOTHING),
         ({"appendfsync": "everysec"}, DurabilityClass.LAST_SECONDS),
         ({"appendfsync": "no"}, DurabilityClass.LAST_SECONDS),
-        ({"appendonly": False}, DurabilityClass.LAST_SECONDS),
+        ({"appendonly": False}, DurabilityClass.CORRUPT),
+        ({"appendonly": False, "save": "3600 1 300 100 60 10000"}, DurabilityClass.CORRUPT),
     ],
 )
 def test_what_a_power_cut_loses_is_declared(params: dict[str, Any], expected: DurabilityClass) -> None:
@@ -320,10 +321,7 @@ def test_what_a_power_cut_loses_is_declared(params: dict[str, Any], expected: Du
         ({"lua-time-limit": "5"}, DurabilityClass.NOT_KNOWN),
     ):
         changed = replace(study.layout, database={**study.layout.database, **more})
-        worst = (
-            max((expected, klass), key=lambda c: c.rank) if klass is not DurabilityClass.NOT_KNOWN else klass
-        )
-        assert judge(changed).klass is worst, more
+        assert judge(changed).klass is max((expected, klass), key=lambda c: c.rank), more
     assert registry.declared("valkey", {"clients": 8, "pipeline": 16}).together == 128
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import ClassVar, Literal
 
 from pydantic import model_validator
@@ -25,7 +26,8 @@ class SqliteParameters(base.Parameters):
     a rollback journal first and remove, truncate or overwrite it at each commit."""
     synchronous: Literal["off", "normal", "full", "extra"] = "full"
     """When SQLite waits for the disk. `full`: at each commit. `normal`: in WAL mode only at checkpoints, so a
-    power cut loses the last commits. `off`: never; a power cut may destroy the database."""
+    power cut loses the last commits; in the other modes one may damage the database. `off`: never; a power
+    cut may destroy the database."""
     cache: Size = param("2M", ge=64 * 1024)
     """Page cache of each connection; 2 MB is SQLite's default."""
     mmap_size: Size = param(0, ge=0)
@@ -72,3 +74,7 @@ class Sqlite(base.JobWorkload):
     job_class = sqlite.Sqlite
     durability = base.KNOWN
     roles_together: ClassVar = {"wal": "SQLite keeps its log beside its database, so both have one dataset"}
+
+    def declared(self) -> base.Declared:
+        """Return what is declared, with the setting on which it depends what `synchronous` means."""
+        return replace(self.durability, own={"journal_mode": self.params.journal_mode})
