@@ -36,7 +36,8 @@ enum {
 	OPF_KEEP_SIZE = 16,
 	OPF_PUNCH = 32,
 	OPF_ZERO = 64,
-	OPF_ALL = 127
+	OPF_PAUSES = 1 << 16, /* its thread goes on after the pause that it made when recorded, whenever that is */
+	OPF_ALL = 127 | OPF_PAUSES
 };
 
 /* As stored, little endian. */

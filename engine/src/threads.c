@@ -325,18 +325,18 @@ static bool take_in(thread_t *t, int64_t recorded)
 /*
  * When a thread's next call begins.  Closed: after what the thread did when recorded since its last call, or since the
  * last answer that was there, but for the time in which it waited for others' syncs; and no sooner after the last of
- * these than when recorded.  Open: when it was recorded, or at once if that has passed.
+ * these than when recorded.  Open: when it was recorded, or at once if that has passed; what copies goes on as if closed.
  */
 static int64_t due(const thread_t *t, uint64_t i)
 {
 	const op_t *o = &R.ops->op[i];
-	int64_t free_since = MAX(t->began, t->done), when;
+	int64_t free_since = MAX(t->began, t->done), waited = R.order.waited != NULL ? R.order.waited[i] : 0, when;
 	uint32_t after = R.order.after[i];
 
-	if (!R.spec->closed)
+	if (!R.spec->closed && (o->flags & OPF_PAUSES) == 0)
 		return MAX(o->t, free_since);
-	when = free_since + MAX(o->t - MAX(t->recorded_began, t->recorded_done) - R.order.waited[i], 0);
-	if (after == ORDER_NONE)
+	when = free_since + MAX(o->t - MAX(t->recorded_began, t->recorded_done) - waited, 0);
+	if (!R.spec->closed || after == ORDER_NONE)
 		return when;
 	return MAX(when, R.ended[after] + o->t - (R.ops->op[after].t + R.ops->op[after].dur));
 }

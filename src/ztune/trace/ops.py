@@ -8,7 +8,7 @@ docs/trace-format.md has the table.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -18,13 +18,16 @@ import numpy.typing as npt
 
 from ztune.errors import InputError
 from ztune.files import writing
+from ztune.trace.copies import copies
 from ztune.trace.reader import Columns, Trace
 from ztune.trace.schema import Flag, Op
 
-EXPORT_VERSION = 5  # part of the key under which callers cache an export
+EXPORT_VERSION = 6  # part of the key under which callers cache an export
 MAGIC = b"ZTOPS\0\0\0"
 OPS_VERSION = 2
 MAX_THREADS = 1 << 16
+PAUSES = 1 << 16
+"""Flag of an operation: its thread goes on after the pause it made when recorded, whenever that is."""
 
 Ints: TypeAlias = "npt.NDArray[np.signedinteger[Any]]"
 CONTENT = "neighbour-"
@@ -125,7 +128,8 @@ def export_ops(trace: Trace, path: Path | str) -> OpsInfo:
     """Write the operations of ``trace`` on files that have a role to ``path``, for the engine.
 
     Files are numbered anew without gaps. Threads too, and a thread that began after another had ended takes
-    over its number, so that the engine needs no more threads than ever ran together. A copy from a file
+    over its number, so that the engine needs no more threads than ever ran together. Two threads of which one
+    writes what the other reads are one (``copies``), and go on as fast as they can. A copy from a file
     without a role becomes a write. Raises InputError if the trace is damaged, has no file with a role, or
     more than 65,536 threads ran at a time, and if the disk is full.
     """
@@ -154,11 +158,12 @@ def export_ops(trace: Trace, path: Path | str) -> OpsInfo:
     for file in files:
         new_id[file.trace_id] = file.id
     logs = np.array([file.role == "wal" for file in trace.manifest.files] + [False])
+    joined = copies(trace)
     threads, tails, nops = Threads(), BlankTails(logs), 0
     later: list[tuple[Ints, Ints]] = []  # places and blank tails that a later part decides
     for part in trace.parts("t", "dur", "tid", "op", "file", "offset", "size"):
         chosen = np.flatnonzero(_replayed(part, new_id))
-        threads.add(part["tid"][chosen], part["t"][chosen], part["dur"][chosen])
+        threads.add(_joined(part["tid"][chosen], joined), part["t"][chosen], part["dur"][chosen])
         place, blank = tails.add(part, chosen)
         before = (place < nops) & (blank > 0)
         later.append((place[before], blank[before]))
@@ -178,7 +183,9 @@ def export_ops(trace: Trace, path: Path | str) -> OpsInfo:
         for part in trace.parts("t", "dur", "tid", "op", "via", "flags", "file", "file2", "offset", "size"):
             chosen = np.flatnonzero(_replayed(part, new_id))
             records = _records(part, chosen, new_id)
-            records["thread"] = numbers(part["tid"][chosen])
+            tid = _joined(part["tid"][chosen], joined)
+            records["thread"] = numbers(tid)
+            records["flags"][np.isin(tid, list(joined.values()))] |= PAUSES
             place, blank = tails.add(part, chosen)
             records["blank"][place[place >= done] - done] = blank[place >= done]
             mine = (places >= done) & (places < done + len(chosen))
@@ -255,6 +262,14 @@ def read_ops(path: Path) -> tuple[npt.NDArray[np.void], npt.NDArray[np.void]]:
     """Return header and all records of an ops file; raises InputError if it is not one."""
     header = read_header(path)
     return header, np.fromfile(path, RECORD, offset=HEADER.itemsize)
+
+
+def _joined(tid: Ints, copiers: Mapping[int, int]) -> Ints:
+    """Return the threads with those that write what others read put into these."""
+    found = tid.copy()
+    for writer, reader in copiers.items():
+        found[tid == writer] = reader
+    return found
 
 
 def _replayed(columns: Columns, new_id: npt.NDArray[np.int32]) -> npt.NDArray[np.bool_]:

@@ -211,6 +211,7 @@ class PostgresBackup(_PostgresCopy):
             operations=sum(self._rows().values()),
             unit="row",
             latency_ms={},
+            offered_per_second=None if self.params.get("rate") else 0.0,
             details={
                 "backup_bytes": held,
                 "bytes_per_second": held / seconds * self.dilation,
@@ -326,6 +327,7 @@ class PostgresRestore(_PostgresCopy):
             operations=sum(self._rows().values()),
             unit="row",
             latency_ms={},
+            offered_per_second=0.0,
             details={"dump_bytes": self._dump.stat().st_size},
         ).undilated(self.dilation)
 
