@@ -79,7 +79,7 @@ static bool counts_as(const rfile_t *f, int dataset, const content_t *content)
 }
 
 /* A file of a kind whose untouched records hold something else, NULL if those of none do. */
-static const rfile_t *told_apart(int dataset, const content_t *content)
+static const rfile_t *of_kind_with_other(int dataset, const content_t *content)
 {
 	for (size_t i = 0; i < R.nfiles; i++)
 		if (of_kind(&R.files[i], dataset, content) && R.files[i].untouched != content)
@@ -104,7 +104,7 @@ static void touch_some(int dataset, const content_t *content)
 		count += f->touched.count;
 	}
 	wanted = MAX(LOADED_LEAST, LOADED_BYTES / rs);
-	if (count >= wanted || told_apart(dataset, content) != NULL)
+	if (count >= wanted || of_kind_with_other(dataset, content) != NULL)
 		return;
 	every = MAX(records / (wanted - count), 1);
 	for (size_t i = 0; i < R.nfiles; i++) {
@@ -267,7 +267,7 @@ static int load_all_touched(void)
 	for (size_t d = 0; d < R.spec->ndatasets; d++)
 		for (size_t k = 0; k < R.spec->ncontent; k++) {
 			sampled_count_t c, others;
-			const rfile_t *apart = told_apart((int)d, &R.content[k]);
+			const rfile_t *apart = of_kind_with_other((int)d, &R.content[k]);
 			uint64_t records = 0;
 
 			sampled_count();
@@ -310,7 +310,7 @@ static void aging_progress(double done)
 }
 
 /* Whether what the trace does not touch holds something else. What ages is written over everywhere. */
-static bool tell_apart(void)
+static bool holds_other(void)
 {
 	if (R.spec->age.fill > 0 || R.spec->age.rewrites > 0)
 		return false;
@@ -334,7 +334,7 @@ int load_all(void)
 	pool_loading(R.spec->arc_max);
 	if (R.spec->touched && (rc = load_all_touched()) != 0)
 		return rc;
-	if (!R.spec->touched && tell_apart())
+	if (!R.spec->touched && holds_other())
 		find_touched();
 	for (size_t i = 0; i < R.nfiles && !R.spec->touched; i++) {
 		rfile_t *f = &R.files[i];

@@ -10,16 +10,14 @@ from __future__ import annotations
 
 from ztune.analysis.metrics import MEASURED, REPLAYED, Metric, Raw, number_at
 
-BYTES = 0.28
-"""A replay's content goes by what lay there, and PostgreSQL's new pages compress better: with lz4 and large
-records up to 30 % too many. Of the layouts without these it is 0.11."""
-READS = 0.03
-WRITES = 0.17
+BYTES = 0.09
+READS = 0.06
+WRITES = 0.22
+"""The mount's processors are slower than a replay's, and decide what is written together."""
 FLUSHES = 0.18
 SPACE = 0.07
-TIME = 0.17
-"""Of a flash disk; of a hard disk half of it. Latencies are held against a mount's in too few layouts for a
-figure of their own."""
+TIME = 0.10
+"""Latencies are held against a mount's in too few layouts for a figure of their own."""
 JOB = 0.17
 """Of jobs that go as fast as they can, on shaped disks of mounts."""
 
