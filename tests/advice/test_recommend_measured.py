@@ -134,7 +134,8 @@ def test_confidence_is_never_better_than_what_was_done() -> None:
     assert advised(trials(blocks=1), kind="local").confidence.level == "weak"
     assert advised(kind="local", status="interrupted").confidence.level == "limited"
     without = [t for t in trials() if not t.is_baseline]
-    assert advised(without, kind="local").confidence.level == "weak"
+    with pytest.raises(InputError, match="the baseline has no result yet"):
+        advised(without, kind="local")
 
 
 def test_weaker_durability_is_set_apart_however_fast() -> None:

@@ -15,6 +15,7 @@ import click
 from ztune import files, output, paths
 from ztune.advice.commands import script
 from ztune.advice.model import Recommendation
+from ztune.analysis.standing import standing
 from ztune.cli._live import LiveView
 from ztune.cli._options import (
     advice_option,
@@ -117,7 +118,7 @@ class Trying:
 class Tuned:
     """What came of it. ``failed``: how many layouts and trials failed; each was named when it did.
 
-    ``decides``: the run that ``recommendation`` is of: the measured one where there is one with a result.
+    ``decides``: the run that ``recommendation`` is of: the measured one where there is one with an answer.
     """
 
     run_id: str
@@ -345,13 +346,13 @@ def _measure(trying: Trying, seed: int | None, workload: Workload, screened: Run
 
 
 def _write(asked: TuneOptions, run_id: str, trace: Path, store: Store, measured: Run | None) -> Tuned:
-    """Write the files of the run that decides: the measured one, if any of its trials has a result.
+    """Write the files of the run that decides: the measured one, if it has an answer.
 
     The report of the other stands beside it: what screening predicted, or what of the trials failed.
     """
     screened = source.evidence(run_id, store)
     found = screened if measured is None else source.evidence(measured.id, store)
-    decides = found if any(t.ok for t in found.trials) else screened
+    decides = screened if measured is not None and standing(measured, found.trials).chosen is None else found
     recommendation = decides.recommend()
     files.write(asked.folder / "report.html", html.of(decides))
     whole = ranking_json(screened.run, screened.trials)
