@@ -53,10 +53,11 @@ from ztune.runs.offered import OfferedSettings
 from ztune.runs.options import DEFAULT_BUDGET, ScreenOptions, TrialOptions
 from ztune.runs.plan import workload_job
 from ztune.runs.recordings import varied
+from ztune.runs.space import layouts_of
 from ztune.store.db import Store
 from ztune.store.records import Run
 from ztune.study import Study, advised, profiles, ready
-from ztune.study.hardware import parse_have
+from ztune.study.hardware import check_have, parse_have
 from ztune.trace.reader import Trace
 from ztune.trace.recorders import choose
 
@@ -162,7 +163,7 @@ def tune(asked: TuneOptions, trying: Trying | None) -> Tuned:
             trace, others = record_workload(workload, asked.recorder, path), {}
             study = study_for(trace, asked.study, asked.profile, asked.arc)
         study = say_advice(with_advice(study, asked.advice, trace))
-        options = replace(options, have=parse_have(asked.have, study.layout))
+        options = replace(options, have=_have(asked, study))
         say_notes(study, options.budget)
         offered = [] if several is not None else offers.of_workload(asked.workload, parameters)
         limit = (0 if asked.study else 1) if asked.settings is None else asked.settings
@@ -305,6 +306,10 @@ def _check_together(workload: Workload, study: Study) -> None:
             )
 
 
+def _have(asked: TuneOptions, study: Study) -> dict[str, str]:
+    return check_have(asked.have, study.layout, layouts_of(study), f'study "{study.name}"')
+
+
 def _check_early(asked: TuneOptions, trying: Trying | None, workload: Workload) -> None:
     """Find what is wrong before a database is filled: a wrong flag must not cost a minute."""
     workload.check()
@@ -313,6 +318,8 @@ def _check_early(asked: TuneOptions, trying: Trying | None, workload: Workload) 
         _check_together(workload, ready.find(asked.study))
     if (study := _named_study(asked)) is not None:
         parse_have(asked.have, study.layout)
+        if not asked.advice:  # which adds layouts
+            _have(asked, study)
     if asked.profile is not None:
         profiles.find(asked.profile)
     known = database.of_workload(asked.workload)

@@ -53,12 +53,12 @@ from ztune.runs.named import resolve
 from ztune.runs.options import DEFAULT_BUDGET, ScreenOptions
 from ztune.runs.recordings import JobKey, with_parameters
 from ztune.runs.search import stopped
-from ztune.runs.space import differences
+from ztune.runs.space import differences, layouts_of
 from ztune.store.db import Store
 from ztune.store.records import Run, Trial
 from ztune.study import OBJECTIVES, Study, ready
 from ztune.study.durability import judge
-from ztune.study.hardware import parse_have
+from ztune.study.hardware import check_have
 from ztune.study.layout import plain, with_settings
 from ztune.trace import reassign
 from ztune.trace.reader import Trace
@@ -213,7 +213,8 @@ def command(
                 others = recordings.found(study, opened, options.budget, study_name)
             study = say_advice(with_advice(study, advice, opened))
             options = replace(
-                options, have=parse_have(have, study.layout), ages=_ages(age, study),
+                options, have=check_have(have, study.layout, layouts_of(study), f'study "{study.name}"'),
+                ages=_ages(age, study),
                 beside=_beside(beside, opened, store),
             )  # fmt: skip
             say_notes(study, options.budget)
