@@ -147,7 +147,9 @@ def places(heads: Sequence[str], lines: Sequence[Line]) -> Table:
     if weak:
         table.add_column("durability", style="red", no_wrap=True)
     for i, head in enumerate(heads):
-        longest = max((cell_len(line.cells[i]) for line in lines), default=0)
+        # A ratio may fold before its interval, where there is no room for both.
+        parts = [part for line in lines for part in line.cells[i].replace(" (", "\n(").splitlines()]
+        longest = max(map(cell_len, parts), default=0)
         table.add_column(Text(head), justify="right", min_width=longest)
     for line in lines:
         name = Text(line.layout)
