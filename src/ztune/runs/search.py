@@ -26,7 +26,7 @@ from ztune.study.advised import PREFIX
 from ztune.study.durability import Bar
 from ztune.study.hardware import Hardware
 from ztune.study.layout import default_setting, with_settings
-from ztune.units import parse_size
+from ztune.units import listed, parse_size
 
 KEY = "search"
 """Where a run's ``outcome`` keeps how its search ended."""
@@ -45,6 +45,7 @@ class Stopped:
 
     ``tried``: layouts until then. ``cells``: layouts of the space, as far as is known without trying all.
     ``chance``: that one that was not tried is better by more than ``within``, a share; None: not known.
+    ``unvaried``: the settings of which one value alone was tried.
     """
 
     reason: Reason
@@ -53,6 +54,7 @@ class Stopped:
     cells: int
     within: float
     chance: float | None
+    unvaried: Sequence[str] = ()
 
     def sentence(self) -> str:
         """Return it for people; "" where there was nothing to search."""
@@ -63,6 +65,11 @@ class Stopped:
             return f"All {self.cells:,} layouts of the space were tried."
         if self.reason == "failed":
             return f"The search stopped: none of the {self.tried} layouts that were tried has a result."
+        if self.unvaried:
+            return (
+                f"The budget of {self.budget} is used up before each setting has had another value: nothing is "
+                f"known of {listed(self.unvaried)}; a larger --budget varies more."
+            )
         # A model that knows little of a space expects much of it: so large a chance is its ignorance.
         if self.chance is None or (self.reason == "budget" and self.chance > UNKNOWN):
             return (
