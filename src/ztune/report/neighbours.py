@@ -15,8 +15,8 @@ from ztune.units import counted
 HEADS = ("data I/Os", "moved", "synced write", "read", "modelled")
 _UNITS = ("count", "bytes", "ms", "ms", "s")
 NOTE = (
-    "Alone → together. Of both: the sum of what each does alone, of latencies the mean over all calls. Data I/Os "
-    "are without those of the log and of the pool's own metadata."
+    "Alone → together. Of both: the sum of what each does alone, of latencies the mean over all calls. "
+    "Data I/Os are without those of the log and of the pool's own metadata."
 )
 
 

@@ -41,7 +41,7 @@ _BEST = 6  # of a large space, the neighbours of so many of the best cells are l
 class Proposal:
     """``cells``: what to try next, most promising first; fewer than asked for, or none, where no more are
     left. ``chance``: that a cell which was not tried is better than the best by more than the tolerance, 0
-    to 1; None while there is too little to tell, and while ``unvaried``: the axes of which one value alone was
+    to 1; None while there is too little to tell, and while axes are ``unvaried``: one value alone of them was
     tried, though there are cells with others.
     """
 

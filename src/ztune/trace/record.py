@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ztune.databases.rules import NO_ROLE
-from ztune.errors import InputError, MissingError, ZtuneError, reason
+from ztune.errors import InputError, MissingError, ZtuneError, naming, reason
 from ztune.trace.compressibility import TOUCHED, sample_files
 from ztune.trace.manifest import (
     PARTIAL,
@@ -297,7 +297,8 @@ class Recording:
             "max_bytes": self._max_bytes,
         }
         path = self._writer.partial / _BEGUN
-        path.write_text(json.dumps(begun))
+        with naming(path):
+            path.write_text(json.dumps(begun))
         return _locked(path)
 
 

@@ -26,7 +26,7 @@ import pyarrow.parquet as pq
 from pydantic import ValidationError
 
 from ztune import __version__
-from ztune.errors import InputError, ZtuneError
+from ztune.errors import InputError, ZtuneError, unwritten
 from ztune.files import umask
 from ztune.trace import check
 from ztune.trace.columns import EVENTS
@@ -127,8 +127,8 @@ class TraceWriter:
 
         ``fields`` are those of ``Manifest``; ``ztune``, ``created``, ``events``, ``parquet`` and (from
         ``dropped``) ``complete`` are filled in.
-        Raises InputError if events and files do not fit together (a defect of the recorder) or the disk is
-        full; the partial trace is removed then.
+        Raises InputError if events and files do not fit together (a defect of the recorder), ZtuneError if
+        the disk is full; the partial trace is removed then.
         """
         with self._writing():
             self._spool.close()
@@ -182,11 +182,11 @@ class TraceWriter:
             if hasattr(self, "_spool"):
                 self.abort()
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
-                raise InputError(
+                raise ZtuneError(
                     f"no space left for the trace {self.path} after {self.events} events;"
                     " free some, or record to another disk"
                 ) from error
-            raise InputError(f"can't write the trace {self.path}: {error.strerror or error}") from error
+            raise unwritten(self.path, error) from error
         except BaseException:
             if hasattr(self, "_spool"):
                 self.abort()

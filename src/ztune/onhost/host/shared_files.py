@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from ztune.errors import naming
+
 
 @contextmanager
 def locked(
@@ -46,7 +48,8 @@ def replacing(path: Path) -> Iterator[Path]:
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     remove(partial)
     try:
-        yield partial
+        with naming(path):
+            yield partial
         partial.rename(path)
     finally:
         remove(partial)
