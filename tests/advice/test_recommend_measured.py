@@ -153,6 +153,13 @@ def test_no_difference_keeps_the_baseline() -> None:
     assert found.verdict.startswith("Keep the base layout")
 
 
+def test_layouts_of_no_common_block_are_not_known_to_be_better() -> None:
+    apart = [
+        t for t in trials(blocks=2) if (t.block == 1) == t.is_baseline and t.layout_name in ("base", "8K")
+    ]
+    assert advised(apart).layout_name == "base"
+
+
 def test_modelled_evidence_stands_beside_and_apart() -> None:
     layouts = [with_settings(BASE, changes, name) for name, (changes, _) in COSTS.items()]
     found = advised(screened=ev.trials(layouts))
