@@ -47,17 +47,16 @@ from ztune.report import html, source
 from ztune.report import measured as reports
 from ztune.runs import offered as of_run
 from ztune.runs import offers, recordings, runner, screening
-from ztune.runs.asked import study_for, study_of_jobs, suited, with_advice
+from ztune.runs.asked import have_of, study_for, study_of_jobs, suited, with_advice
 from ztune.runs.follow import ScreenedPrior
 from ztune.runs.offered import OfferedSettings
 from ztune.runs.options import DEFAULT_BUDGET, ScreenOptions, TrialOptions
 from ztune.runs.plan import workload_job
 from ztune.runs.recordings import varied
-from ztune.runs.space import layouts_of
 from ztune.store.db import Store
 from ztune.store.records import Run
 from ztune.study import Study, advised, profiles, ready
-from ztune.study.hardware import check_have, parse_have
+from ztune.study.hardware import parse_have
 from ztune.trace.reader import Trace
 from ztune.trace.recorders import choose
 
@@ -163,7 +162,7 @@ def tune(asked: TuneOptions, trying: Trying | None) -> Tuned:
             trace, others = record_workload(workload, asked.recorder, path), {}
             study = study_for(trace, asked.study, asked.profile, asked.arc)
         study = say_advice(with_advice(study, asked.advice, trace))
-        options = replace(options, have=_have(asked, study))
+        options = replace(options, have=have_of(asked.have, study))
         say_notes(study, options.budget)
         offered = [] if several is not None else offers.of_workload(asked.workload, parameters)
         limit = (0 if asked.study else 1) if asked.settings is None else asked.settings
@@ -306,10 +305,6 @@ def _check_together(workload: Workload, study: Study) -> None:
             )
 
 
-def _have(asked: TuneOptions, study: Study) -> dict[str, str]:
-    return check_have(asked.have, study.layout, layouts_of(study), f'study "{study.name}"')
-
-
 def _check_early(asked: TuneOptions, trying: Trying | None, workload: Workload) -> None:
     """Find what is wrong before a database is filled: a wrong flag must not cost a minute."""
     workload.check()
@@ -319,7 +314,7 @@ def _check_early(asked: TuneOptions, trying: Trying | None, workload: Workload) 
     if (study := _named_study(asked)) is not None:
         parse_have(asked.have, study.layout)
         if not asked.advice:  # which adds layouts
-            _have(asked, study)
+            have_of(asked.have, study)
     if asked.profile is not None:
         profiles.find(asked.profile)
     known = database.of_workload(asked.workload)
