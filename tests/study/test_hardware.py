@@ -99,13 +99,13 @@ def test_what_no_layout_takes_is_refused_with_what_is_meant() -> None:
     layouts = [
         with_settings(BASE, changes) for changes in ({"slog": "nvme"}, {"arc": "8G"}, {"wal.pool": "logs"})
     ]
-    assert check_have(["slog=nvme", "arc=8G"], BASE, layouts, "x") == {"slog": "nvme", "arc": "8G"}
-    assert check_have([], BASE, layouts, "x") == {}
+    check_have({"slog": "nvme", "arc": "8G"}, BASE, layouts, "x")
+    check_have({"arc": "16G"}, BASE, layouts, "x")  # more than enough
     taken = "beyond its base layout they take slog=nvme, arc=8G, wal.pool=logs"
     with pytest.raises(InputError, match=f"^--have slog=floppy: no layout of study x takes that; {taken}$"):
-        check_have(["slog=floppy"], BASE, layouts, "study x")
+        check_have({"slog": "floppy"}, BASE, layouts, "study x")
     with pytest.raises(InputError, match=r'wal.pool=logs. Did you mean "slog=nvme"\?$'):
-        check_have(["slog=nvm"], BASE, layouts, "study x")
+        check_have({"slog": "nvm"}, BASE, layouts, "study x")
 
 
 def test_a_device_of_a_pool_that_the_base_leaves_unused_is_hardware_beside_that_pool() -> None:

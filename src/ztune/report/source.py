@@ -132,8 +132,9 @@ def having(run: Run, words: Sequence[str]) -> Run:
 
 def check_run_has(found: RunEvidence, words: Sequence[str]) -> None:
     """Raise InputError where no layout of the run takes some of the hardware in ``words``."""
+    base = found.run.resolved_study.layout
     layouts = [trial.layout for trial in found.trials]
-    check_have(words, found.run.resolved_study.layout, layouts, f"run {found.run.id}")
+    check_have(parse_have(words, base), base, layouts, f"run {found.run.id}")
 
 
 def best(

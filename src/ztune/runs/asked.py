@@ -165,10 +165,12 @@ def have_of(words: Sequence[str], study: Study) -> dict[str, str]:
     value. A factor that it does not vary is no mistake: what a recording shows nothing of is left out of its
     study.
     """
-    base, layouts = study.layout, list(layouts_of(study))
-    have = parse_have(words, base)
+    base = study.layout
+    if not (have := parse_have(words, base)):
+        return {}  # all layouts of a large cross take seconds
+    layouts = list(layouts_of(study))
     varied = {key for layout in layouts for key in bought(base, layout)}
-    asked = [word for word in words if word.partition("=")[0].strip() in varied]
+    asked = {key: value for key, value in have.items() if key in varied}
     check_have(asked, base, layouts, f'study "{study.name}"')
     for name in with_settings(base, have).profiles():
         if name not in study.profiles:

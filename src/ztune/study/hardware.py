@@ -84,12 +84,11 @@ def parse_have(words: Iterable[str], base: Layout) -> dict[str, str]:
     return out
 
 
-def check_have(words: Iterable[str], base: Layout, layouts: Iterable[Layout], whose: str) -> dict[str, str]:
-    """Return what ``parse_have`` does. Raises InputError also where none of ``layouts``, those of ``whose``,
-    takes some of that hardware.
+def check_have(have: Mapping[str, str], base: Layout, layouts: Iterable[Layout], whose: str) -> None:
+    """Raise InputError where none of ``layouts``, those of ``whose``, takes some of the hardware in ``have``,
+    which is as ``parse_have`` returns it.
     """
-    have = parse_have(words, base)
-    needs = [(layout, bought(base, layout)) for layout in layouts] if have else []
+    needs = [(layout, bought(base, layout)) for layout in layouts]
     offered = list(dict.fromkeys(f"{k}={v}" for _, need in needs for k, v in need.items()))
     for key, value in have.items():
         there = Hardware(base, {key: value})
@@ -99,4 +98,3 @@ def check_have(words: Iterable[str], base: Layout, layouts: Iterable[Layout], wh
             meant = suggest(word, offered)
             what += "." + meant if meant else ""
             raise InputError(f"--have {word}: no layout of {whose} takes that; {what}")
-    return have
