@@ -5,7 +5,10 @@ failed, a check did not hold); 2 bad input; 3 this machine lacks something that 
 130 interrupted.
 """
 
+import contextlib
 import errno
+import os
+from collections.abc import Iterator
 
 
 class ZtuneError(Exception):
@@ -49,10 +52,29 @@ def reason(error: BaseException) -> str:
 _NO_ROOM = {errno.ENOSPC: "make room there", errno.EDQUOT: "make room there", errno.EROFS: "make it writable"}
 
 
+@contextlib.contextmanager
+def naming(path: os.PathLike[str]) -> Iterator[None]:
+    """Have an error of the system in the body name ``path`` where it names no file, as one of a write does
+    not."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None:
+            error.filename = os.fspath(path)
+        raise
+
+
+def unwritten(path: os.PathLike[str], error: OSError) -> ZtuneError:
+    """Return the sentence for ``path``, which can't be written. A full disk is no fault of what was asked."""
+    error.filename = os.fspath(path)
+    return disk_error(error) or InputError(f"can't write {path}: {reason(error)}")
+
+
 def disk_error(error: OSError) -> ZtuneError | None:
     """Return the sentence for a disk that takes no more, wherever that was met; None for any other error."""
     remedy = _NO_ROOM.get(error.errno or 0)
     if remedy is None:
         return None
     where = f"{error.filename}: " if error.filename else ""
-    return ZtuneError(f"{where}it can't be written: {error.strerror}; {remedy}, then run it again")
+    why = os.strerror(error.errno or 0)
+    return ZtuneError(f"{where}it can't be written: {why}; {remedy}, then run it again")

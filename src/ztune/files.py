@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from ztune.errors import InputError
+from ztune.errors import InputError, unwritten
 
 
 def write(path: Path, content: str | bytes, executable: bool = False) -> None:
@@ -41,7 +41,7 @@ def writing(path: Path, executable: bool = False) -> Iterator[BinaryIO]:
                     raise InputError(f"can't write {path}: something else has taken its place")
                 yield file
     except OSError as error:
-        raise InputError(f"can't write {path}: {error.strerror or error}") from None
+        raise unwritten(path, error) from None
 
 
 def check(path: Path) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import evidence as ev
@@ -265,6 +266,24 @@ def test_wear_is_given_per_byte_and_per_transaction() -> None:
     row = next(r for r in FULL.ranking if r.recommended)
     assert per.value == row.values["written"] / 20_000
     assert "Bytes written per byte asked" in labels
+
+
+def test_processor_time_of_different_jobs_is_given_per_transaction_in_all_its_parts() -> None:
+    host = {"seconds": 0.2, "compress_s": 0.15, "datasets": [{"name": "tank/data", "seconds": 0.1}]}
+    trials = run_of(
+        ({}, measure(10, processor={"host": {"seconds": 0.1}})),
+        ({"data.recordsize": "8K"}, measure(1, processor={"host": host})),
+    )
+    job = {"operations": 1000, "unit": "transaction"}
+    trials = [
+        replace(t, trace_sha=f"{t.number}" * 64, result={**(t.result or {}), "job": job}) for t in trials
+    ]
+    [cost] = [c for c in chosen(trials).costs if c.subject == "processor"]
+    assert (cost.label, cost.baseline) == ("Processor time for data per transaction", 0.0001)
+    assert cost.sentence == (
+        "200 µs of processor time for data per transaction; of it compression 150 µs; "
+        "by dataset tank/data 100 µs."
+    )
 
 
 def test_memory_names_the_l2arc_headers() -> None:

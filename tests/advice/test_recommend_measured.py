@@ -131,10 +131,12 @@ def test_an_emulated_run_says_it_everywhere() -> None:
 def test_confidence_is_never_better_than_what_was_done() -> None:
     assert advised(kind="local").confidence.level == "good"
     assert advised(kind="lab").confidence.level == "limited"
-    assert advised(trials(blocks=1), kind="local").confidence.level == "weak"
+    once = advised(trials(blocks=1), kind="local")
+    assert once.confidence.level == "weak" and "1 trial of this layout" in once.evidence()
     assert advised(kind="local", status="interrupted").confidence.level == "limited"
     without = [t for t in trials() if not t.is_baseline]
-    assert advised(without, kind="local").confidence.level == "weak"
+    with pytest.raises(InputError, match="the baseline has no result yet"):
+        advised(without, kind="local")
 
 
 def test_weaker_durability_is_set_apart_however_fast() -> None:
@@ -150,6 +152,13 @@ def test_no_difference_keeps_the_baseline() -> None:
     found = advised(trials(costs=same))
     assert found.layout_name == "base"
     assert found.verdict.startswith("Keep the base layout")
+
+
+def test_layouts_of_no_common_block_are_not_known_to_be_better() -> None:
+    apart = [
+        t for t in trials(blocks=2) if (t.block == 1) == t.is_baseline and t.layout_name in ("base", "8K")
+    ]
+    assert advised(apart).layout_name == "base"
 
 
 def test_modelled_evidence_stands_beside_and_apart() -> None:

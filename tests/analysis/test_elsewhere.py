@@ -85,6 +85,12 @@ def test_with_what_the_choice_is_as_good_is_said(
     )
 
 
+def test_why_it_is_not_known_is_said() -> None:
+    said = terminal.elsewhere(recommend(ev.run(), trials(LOST, {"base": 22.0, "8K": 12.0})))
+    assert "8K no result, since the pool is full (as ranked 10.0 s)" in said[0]
+    assert "16K no result, since it was not tried (as ranked 14.0 s)" in said[1]
+
+
 def test_fewer_processors_turn_a_choice_that_they_nearly_limit() -> None:
     # 9 s of 10 on 4 processors are 18 s on 2: more than 14 s of disks.
     found = trials(SAME, SAME, cpu=9.0)

@@ -62,6 +62,12 @@ def test_every_ratio_is_a_factor(numbers: tuple[float | None, ...], text: str) -
     assert units.times(*numbers) == text
 
 
+def test_a_setting_keeps_its_name_at_the_beginning_of_a_sentence() -> None:
+    assert units.sentence("damaged data is returned") == "Damaged data is returned."
+    assert units.sentence("full_page_writes=off tears pages") == "full_page_writes=off tears pages."
+    assert units.sentence("sync=disabled loses seconds.") == "sync=disabled loses seconds."
+
+
 def test_share_has_no_idle_digits() -> None:
     assert units.show(0.05, "share") == "5%"
     assert units.show(0.125, "share") == "12.5%"

@@ -3,6 +3,7 @@ best."""
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Mapping
 from dataclasses import replace
@@ -17,6 +18,7 @@ from ztune.analysis.resolve import decide
 from ztune.analysis.results import LayoutResult, collect
 from ztune.analysis.standing import Standing, standing
 from ztune.analysis.verdict import goals, judge, outcome, sentence
+from ztune.output import Console, Text
 from ztune.report import measured as report
 from ztune.store.records import Run, Trial
 
@@ -52,6 +54,15 @@ def test_where_all_keep_the_pace_latency_decides() -> None:
     ]
     # The mean decides; beside it, its p99.
     assert now.columns(3) == ["latency", "p99", "space"]
+
+
+def test_a_ratio_is_whole_at_80_columns() -> None:
+    cells = ["12", "0.0153 ms", "0.00042 (0.000045 … 0.00128)"]
+    line = report.Line(1, "data.recordsize=8K", True, Text("  not resolved"), "last-seconds", cells)
+    console = Console(width=80, file=(out := io.StringIO()))
+    console.print(report.places(["runs", "mean latency", "to baseline"], [line]))
+    text = out.getvalue()
+    assert "0.00128)" in text and "0.00042" in text and "◀ recommended" in " ".join(text.split())
 
 
 def test_parameters_that_the_job_does_not_use_say_nothing() -> None:

@@ -45,6 +45,12 @@ def test_only_common_blocks_count_and_one_block_has_no_interval() -> None:
     assert (one.low, one.high) == (0.0, math.inf)
 
 
+def test_an_interval_that_nobody_can_believe_is_not_shown() -> None:
+    wild = paired({1: 1.0, 2: 30.0}, {1: 1.0, 2: 1.0})
+    assert wild is not None and wild.known and wild.high > 1e9
+    assert wild.text == "×5.48 (not known: 2 blocks)"
+
+
 def test_three_values_on_one_side_do_not_exclude_zero() -> None:
     low, high = of_mean([0.01, 0.02, 0.05], LEVEL)
     assert low < 0 < high  # it happens by chance one time in four

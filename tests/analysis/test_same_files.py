@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from measured_trials import layout, result, run, trials
 from ztune.advice.recommend import recommend
 from ztune.analysis.results import collect
 from ztune.analysis.same_files import space
+from ztune.analysis.verdict import judge, outcome
 from ztune.onhost.layout import Layout
 from ztune.store.records import Trial
 
@@ -72,9 +74,11 @@ def test_a_faster_layout_is_not_called_larger() -> None:
     assert base.value("space") == base.value("space_all") == 61 * MIB
     assert fast.value("space_all") == 241 * MIB and fast.value("space") == pytest.approx(60.25 * MIB)
     assert fast.against["space"].mean == pytest.approx(60.25 / 61)
-    said = recommend(
-        run(options={"blocks": [3, 3], "resolution": 0.02}), measured(FAST, done(10_000, 460, 20))
-    )
+    made = run(options={"blocks": [3, 3], "resolution": 0.02})
+    answer = judge(made, found, 0.02, 1)
+    assert answer is not None
+    made = replace(made, outcome=outcome(*answer, "blocks", {c.arm: c.name for c in found.layouts}))
+    said = recommend(made, measured(FAST, done(10_000, 460, 20)))
     (figure,) = (h.side for h in said.headlines if h.name == "space")
     assert figure.metric == "space" and not figure.matters and figure.other == pytest.approx(60.25 * MIB)
     (cost,) = (c for c in said.costs if c.subject == "space")

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -24,6 +25,7 @@ from ztune.observe.live import LiveObservation
 from ztune.observe.model import Group, Observation
 from ztune.observe.subjects import choose
 from ztune.onhost.host import mounts
+from ztune.onhost.probes import procfs
 from ztune.trace.recorders import kernel
 from ztune.trace.roles import RoleRules
 
@@ -453,6 +455,19 @@ def test_page_faults_hint_at_reads_through_mapped_memory(work: Path) -> None:
     (hint,) = (limit for limit in seen.limits if "major page faults" in limit)
     number = re.search(r"waited (\d+) times", hint)
     assert number is not None and 30 <= int(number[1]) <= 400  # 64 pages, each far from the others
+
+
+@pytest.mark.parametrize(("faults", "hints"), [(0, 0), (3, 1)])
+def test_without_page_faults_there_is_no_hint(
+    monkeypatch: pytest.MonkeyPatch, faults: int, hints: int
+) -> None:
+    live = LiveObservation(mock.Mock(by_files=False))
+    vars(live).update(_session=mock.Mock(), _mapped_before=set(), _faults_before=5)
+    monkeypatch.setattr(procfs, "major_faults", lambda _: 5 + faults)
+    grouped = mock.Mock(unexplained=0, files_left_out=0, mapped=["/a"], mapped_writable=[])
+    limits = list(live._limits(grouped, mock.Mock(message={"dropped": 0})))
+    assert sum("major page faults" in one for one in limits) == hints
+    assert any("mapped memory, which is no call" in one for one in limits)
 
 
 HOLDER = """

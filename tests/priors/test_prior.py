@@ -208,3 +208,12 @@ def test_the_answer_is_one_screen(name: str, raid: str, home: object) -> None:
     assert len(lines) <= 24, "\n".join(lines)
     assert max(map(len, lines)) <= 80
     assert "A PRIOR" in lines[0]
+
+
+def test_runs_of_yours_are_said_to_be_that() -> None:
+    runs = [run(), run("", own=True, workload="")]
+    first, *rest = report.lines(
+        answer(QUESTION, runs), next(one for one in database.own() if one.name == "postgresql")
+    )
+    assert first.endswith("A PRIOR, in part from runs of yours.")
+    assert "(postgres-oltp, your recordings); 1 of them yours" in " ".join(rest)

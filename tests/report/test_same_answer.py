@@ -21,7 +21,7 @@ from ztune.analysis.verdict import outcome
 from ztune.cli import _tune
 from ztune.cli.main import ztune
 from ztune.errors import InputError
-from ztune.report import html
+from ztune.report import html, measured
 from ztune.runs.options import TrialOptions
 from ztune.runs.stopping import judge
 from ztune.store.db import Store
@@ -125,6 +125,32 @@ def test_every_door_gives_the_same_answer(tmp_path: Path, seconds: dict[str, flo
     assert "none is measured" in (tmp_path / "screened.html").read_text()
     told("recommend", run.id, "--script", "again.sh")
     assert (tmp_path / "apply.sh").read_text() == Path("again.sh").read_text()
+
+
+def test_no_door_has_an_answer_without_a_result_of_the_baseline() -> None:
+    with Store.open() as store:
+        run = store.create_run(
+            kind="run", study=STUDY, environment={"kernel": "6.1"}, seed=1, versions={"openzfs": "2.3.2"},
+            target={"kind": "local", "name": "local"}, job={"workload": "sqlite", "params": {}},
+            options={"resolution": 0.02, "blocks": [3, 8]},
+        )  # fmt: skip
+        for layout in (SMALL, BASE):
+            trial = store.add_trial(run.id, layout, is_baseline=layout is BASE, block=1)
+            if layout is SMALL:
+                store.start_trial(trial.id, {})
+                store.finish_trial(trial.id, result=result(0.01), wall_s=1.0, openzfs="2.3.2")
+        store.finish_run(run.id, "done")
+    why = f"the baseline has no result yet; `ztune run --resume {run.id}` goes on"
+    for words in (["recommend"], ["recommend", "--why"], ["apply"], ["apply", "--export", "json"]):
+        done = CliRunner().invoke(ztune, [words[0], run.id, *words[1:]], standalone_mode=False)
+        assert isinstance(done.exception, InputError) and str(done.exception) == why
+    shown = told("show", run.id)
+    assert "T" + why[1:] + "." in shown and "recommended" not in shown
+    told("report", run.id, "--out", "r.html")
+    page = Path("r.html").read_text()
+    assert "The baseline has no result yet" in page and '<div class="name">No result</div>' in page
+    with Store.open() as store:
+        assert measured.to_json(run, store.trials(run.id))["recommended"] is None
 
 
 def test_a_screening_that_was_measured_goes_by_the_measurement(home: Path) -> None:

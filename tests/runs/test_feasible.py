@@ -26,6 +26,6 @@ def test_a_budget_that_leaves_settings_untried_is_said() -> None:
     settings = len(study.axes)
     assert feasible.check(study, settings + 1) == []
     (said,) = feasible.check(study, settings)
-    assert f"The budget of {settings} is less" in said and f"varies {settings} settings" in said
+    assert f"The budget of {settings} is small" in said and f"varies {settings} settings" in said
     # A value that the base has takes no layout.
     assert feasible.check(with_checksum("on", {"data.checksum": ["on"]}), 1) == []

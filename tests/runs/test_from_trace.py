@@ -9,9 +9,9 @@ from synthetic_traces import make_trace
 
 from ztune.errors import InputError
 from ztune.runs import from_trace
-from ztune.runs.asked import study_for
+from ztune.runs.asked import have_of, study_for
 from ztune.runs.space import first_round
-from ztune.study import Study, generic
+from ztune.study import Study, generic, ready
 from ztune.trace.manifest import TraceFile, WorkloadInfo
 from ztune.trace.reader import Trace
 
@@ -134,3 +134,16 @@ def test_a_log_device_on_an_unused_pool_is_no_other_layout() -> None:
     raw["cross"] = [["pool.logs.slog", "wal.pool"]]
     names = [layout.name for layout in first_round(Study.model_validate(raw))]
     assert names == ["base", "wal.pool=logs", "wal.pool=logs, pool.logs.slog=nvme"]
+
+
+def test_hardware_that_is_there_is_known_and_what_a_layout_takes() -> None:
+    study = ready.find("sqlite")
+    assert have_of(["slog=nvme"], study) == {"slog": "nvme"}
+    with pytest.raises(InputError, match=r'no layout of study "sqlite" takes that.*Did you mean "slog=nvme"'):
+        have_of(["slog=nvm"], study)
+    # Too few commits were recorded to vary a log device: to have one is no mistake.
+    raw = generic.build({"data"}).to_json()
+    without = Study.model_validate({**raw, "axes": {"data.recordsize": ["8K"]}, "cross": []})
+    assert have_of(["slog=nvme"], without) == {"slog": "nvme"}
+    with pytest.raises(InputError, match='there is no profile "floppy"'):
+        have_of(["slog=floppy"], without)

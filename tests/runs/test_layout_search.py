@@ -213,6 +213,13 @@ def test_when_a_search_ends(screened: tuple[Run, list[Trial]]) -> None:
                 "the space's 576 is better by more than 5 %; a larger --budget does."
             ),
         ),
+        (
+            Stopped("budget", 8, 8, 576, 0.05, None, ("data.recordsize", "data.atime")),
+            (
+                "The budget of 8 is used up before each setting has had another value: nothing is known of "
+                "data.recordsize and data.atime; a larger --budget varies more."
+            ),
+        ),
         (Stopped("all", 12, 32, 12, 0.05, 0.0), "All 12 layouts of the space were tried."),
         (Stopped("all", 5, 32, 1, 0.05, 0.0), ""),
         (
@@ -237,6 +244,17 @@ class _Cut(Observer):
         self.left -= 1
         if not self.left:
             raise KeyboardInterrupt
+
+
+def test_a_budget_too_small_to_vary_each_setting_says_which_were_not(
+    stand_in_engine: Path, trace: Trace, home: Path
+) -> None:
+    with Store.open() as store:
+        run = screening.start(store, trace, study(), engines.check(), ScreenOptions(budget=1, jobs=1))
+    end = stopped(run.outcome)
+    assert end is not None and (end.reason, end.tried, end.chance) == ("budget", 1, None)
+    assert list(end.unvaried) == [axis.name for axis in LayoutSearch(study(), always).space.axes]
+    assert "nothing is known of data.recordsize, " in end.sentence() and "chance" not in end.sentence()
 
 
 @pytest.mark.parametrize("after", [3, 7, 13])

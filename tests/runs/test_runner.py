@@ -192,6 +192,12 @@ def test_the_order_depends_on_the_seed_alone(tmp_path: Path) -> None:
     assert first == again != other
 
 
+def test_the_first_block_begins_with_the_baseline(place: FakePlace) -> None:
+    run = go(place, "8K", "16K", "32K", blocks=(8, 8))
+    begins = [next(t for t in trials(run) if t.block == block).is_baseline for block in range(1, 9)]
+    assert begins[0] and not all(begins)  # further blocks begin with any
+
+
 def test_a_clear_winner_ends_the_run_early(place: FakePlace) -> None:
     place.behave(of={"*": {"spread": 0.01}, "8K": {"seconds": 0.005}})
     run = go(place, "8K", blocks=(3, 8))
@@ -210,7 +216,7 @@ def test_equal_layouts_end_the_run_early(place: FakePlace) -> None:
 
 def test_an_unresolved_run_says_how_many_more_it_takes(place: FakePlace) -> None:
     place.behave(of={"*": {"spread": 0.2}})
-    run = go(place, "8K", blocks=(2, 3))
+    run = go(place, "8K", blocks=(2, 3), seed=5)
     assert (run.outcome["reason"], run.outcome["verdict"]) == ("blocks", "open")
     assert run.outcome["needed"] > 3
     more = run.outcome["needed"] - 3

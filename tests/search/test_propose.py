@@ -80,6 +80,17 @@ def test_the_chance_falls_and_is_none_before_there_is_a_model(space: SearchSpace
         pytest.fail("it was never sure")
 
 
+def test_each_axis_has_another_value_before_there_is_a_chance() -> None:
+    axes = [SearchAxis("size", 5, (1, 2, 3, 4, 5)), SearchAxis("word", 2), SearchAxis("never", 2)]
+    space = SearchSpace(axes, lambda cell: cell[2] == 0)
+    tried: dict[Cell, float | None] = {(i, 0, 0): float(i) for i in range(4)}
+    step = propose(space, tried, 1, seed=1, tolerance=0.03)
+    assert step.chance is None and step.unvaried == ("word",) and step.cells[0][1] == 1
+    tried[step.cells[0]] = 9.0
+    step = propose(space, tried, 1, seed=1, tolerance=0.03)  # no cell has another value of the third
+    assert step.chance is not None and step.unvaried == ()
+
+
 def test_the_same_is_proposed_for_the_same_and_other_starts_for_other_seeds(space: SearchSpace) -> None:
     values = {cell: bowl(cell) for cell in space.cells()}
     runs = [[step for step, _ in search(space, values, seed, most=9)] for seed in (3, 3, 4, 5)]

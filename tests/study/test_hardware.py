@@ -6,7 +6,7 @@ import pytest
 
 from ztune.errors import InputError
 from ztune.study import parse_layout
-from ztune.study.hardware import Hardware, bought, parse_have
+from ztune.study.hardware import Hardware, bought, check_have, parse_have
 from ztune.study.layout import with_settings
 
 BASE = parse_layout(
@@ -93,6 +93,19 @@ def test_what_is_no_hardware_is_refused_in_one_sentence(word: str, why: str) -> 
     assert str(caught.value).startswith(f"--have {word}: ") and "\n" not in str(caught.value)
     with pytest.raises(InputError, match="slog is named twice"):
         parse_have(["slog=nvme", "slog=ssd-sata"], BASE)
+
+
+def test_what_no_layout_takes_is_refused_with_what_is_meant() -> None:
+    layouts = [
+        with_settings(BASE, changes) for changes in ({"slog": "nvme"}, {"arc": "8G"}, {"wal.pool": "logs"})
+    ]
+    check_have({"slog": "nvme", "arc": "8G"}, BASE, layouts, "x")
+    check_have({"arc": "16G"}, BASE, layouts, "x")  # more than enough
+    taken = "beyond its base layout they take slog=nvme, arc=8G, wal.pool=logs"
+    with pytest.raises(InputError, match=f"^--have slog=floppy: no layout of study x takes that; {taken}$"):
+        check_have({"slog": "floppy"}, BASE, layouts, "study x")
+    with pytest.raises(InputError, match=r'wal.pool=logs. Did you mean "slog=nvme"\?$'):
+        check_have({"slog": "nvm"}, BASE, layouts, "study x")
 
 
 def test_a_device_of_a_pool_that_the_base_leaves_unused_is_hardware_beside_that_pool() -> None:

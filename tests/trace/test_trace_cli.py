@@ -12,6 +12,7 @@ from unittest import mock
 import pytest
 from trace_builder import MS, S, build, files
 
+from ztune.cli import record
 from ztune.cli.main import main
 from ztune.trace import view
 from ztune.trace.reader import Trace
@@ -255,3 +256,24 @@ def test_every_command_is_documented_with_an_example() -> None:
     for name, one in command.commands.items():
         assert "Example" in (one.help or ""), name
         assert f"ztune trace {name}" in page
+
+
+def test_windows_are_one_column_each(tmp_path: Path) -> None:
+    event = {"t": 0, "op": Op.WRITE, "flags": Flag.POSITIONED, "file": 0, "offset": 0, "size": 8192}
+    windows = [{"t": n * S, "duration_ns": S, "started_unix_ns": n * 60 * S} for n in (0, 1)]
+    made = build(tmp_path / "w.trace", [event], files(("/d/a", "data", 0)), windows=windows)
+    lines = ztune("show", made.path).stdout.splitlines()
+    head = next(line for line in lines if "window began" in line)
+    assert head.split() == ["window", "began", "second", "seconds"]
+
+
+@pytest.mark.parametrize(
+    ("role", "events", "then"), [("data", 1, "ztune screen "), (None, 1, "ztune trace roles "), (None, 0, "")]
+)
+def test_what_to_do_next_fits_the_recording(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], role: str | None, events: int, then: str
+) -> None:
+    event = {"t": 0, "op": Op.WRITE, "flags": Flag.POSITIONED, "file": 0, "offset": 0, "size": 8192}
+    record._print(build(tmp_path / "a.trace", [event] * events, files(("/d/a", role, 0))), None)
+    said = capsys.readouterr().err
+    assert then + f"{tmp_path}/a.trace" in said if then else "Next" not in said

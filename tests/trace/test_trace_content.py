@@ -257,5 +257,5 @@ def test_kept_samples_are_used(tmp_path: Path) -> None:
 def test_pools_that_cannot_be_written_are_one_sentence(tmp_path: Path) -> None:
     trace = build(tmp_path / "a.trace", [], files(("/d", "data", 0)))
     (tmp_path / "pools").write_text("a file")
-    with pytest.raises(InputError, match="can't write the content pool"):
+    with pytest.raises(InputError, match=r"can't write .*pools/data-"):
         content_pools(trace, tmp_path / "pools")

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from trace_builder import build, files, rows
 
-from ztune.errors import InputError
+from ztune.errors import InputError, ZtuneError
 from ztune.trace import manifest as manifests
 from ztune.trace.columns import EVENTS
 from ztune.trace.manifest import Manifest, Sample, WorkloadInfo
@@ -105,8 +105,9 @@ def test_a_full_disk_is_one_sentence_and_leaves_nothing(tmp_path: Path) -> None:
     with Path("/dev/full").open("wb", buffering=0) as full:  # a device whose writes fail with ENOSPC
         writer._spool.close()
         writer._spool._out = full
-        with pytest.raises(InputError, match="no space left") as caught:
+        with pytest.raises(ZtuneError, match="no space left") as caught:
             writer.add_rows(rows([WRITE]))
+    assert caught.value.exit_code == 1
     assert isinstance(caught.value.__cause__, OSError)
     assert caught.value.__cause__.errno == errno.ENOSPC
     assert list(tmp_path.iterdir()) == []

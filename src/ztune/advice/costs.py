@@ -67,16 +67,18 @@ def costs(chosen: LayoutResult, baseline: LayoutResult | None, manifest: Manifes
         *cost("space", "allocated", "Space", _space(chosen)),
         *cost("wear", wear, "Bytes written per byte asked", disks.format(f"{chosen.value(wear) or 0:.2f}")),
     ]
+    each = ""
     if chosen.per_operation:  # of its own job, as the base's are of the base's
         unit = str((next(iter(chosen.results.values())).get("job") or {}).get("unit") or "operation")
         words = f"{chosen.text('written')} written per {unit}, over {units.count(chosen.work or 0)} recorded."
         out += cost("wear", "written", f"Bytes written per {unit}", words)
+        each = f" per {unit}"
     elif (work := _operations(manifest)) is not None:
         number, unit = work
-        each = f"{units.amount((chosen.value('written') or 0) / number)} written per {unit}"
-        words = f"{each}, over {units.count(number)} recorded."
+        written = units.amount((chosen.value("written") or 0) / number)
+        words = f"{written} written per {unit}, over {units.count(number)} recorded."
         out += cost("wear", "written", f"Bytes written per {unit}", words, number)
-    out += cost("processor", "cpu", "Processor time for data", _processor(chosen))
+    out += cost("processor", "cpu", f"Processor time for data{each}", _processor(chosen, each))
     return [*out, _memory(chosen, base)]
 
 
@@ -87,8 +89,10 @@ def _measured_space(chosen: LayoutResult) -> str:
     return text + "."
 
 
-def _processor(chosen: LayoutResult) -> str:
-    """Say what takes the processor time for data, most first: each operation, and each dataset."""
+def _processor(chosen: LayoutResult, each: str) -> str:
+    """Say what takes the processor time for data, most first: each operation, and each dataset. ``each``: of
+    what all of it is divided by, " per transaction"; "" for totals."""
+    work = chosen.work or 1
     host = next(iter(chosen.results.values()))["measure"].get("processor", {}).get("host", {})
     parts = [
         (
@@ -97,11 +101,11 @@ def _processor(chosen: LayoutResult) -> str:
         ),
         ("by dataset ", [(str(one["name"]), float(one["seconds"])) for one in host.get("datasets", ())]),
     ]
-    text = f"{units.seconds(number_at(host, 'seconds') or 0.0)} of processor time for data"
+    text = f"{units.seconds((number_at(host, 'seconds') or 0.0) / work)} of processor time for data{each}"
     for words, named in parts:
         most = sorted((p for p in named if p[1] > 0), key=lambda p: -p[1])
         if most:
-            text += f"; {words}" + ", ".join(f"{name} {units.seconds(value)}" for name, value in most)
+            text += f"; {words}" + ", ".join(f"{name} {units.seconds(value / work)}" for name, value in most)
     return text + "."
 
 

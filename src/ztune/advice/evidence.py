@@ -39,7 +39,7 @@ def compare(here: LayoutResult, other: LayoutResult, within: float, metrics: Ite
         found = None if here.basis == "modelled" else Pair("", here, other).paired(key)
         if a is None or b is None or (found is None and here.basis != "modelled"):
             continue
-        known = found is not None and found.known
+        shown = found is not None and found.shown
         sides.append(
             Side(
                 metric=key,
@@ -51,8 +51,8 @@ def compare(here: LayoutResult, other: LayoutResult, within: float, metrics: Ite
                 matters=differs(other.estimates.get(key), here.estimates.get(key), within)
                 if found is None
                 else matters(found, within),
-                low=found.low if found is not None and known else None,
-                high=found.high if found is not None and known else None,
+                low=found.low if found is not None and shown else None,
+                high=found.high if found is not None and shown else None,
                 blocks=1 if found is None else found.n,
             )
         )

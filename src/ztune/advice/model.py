@@ -10,6 +10,7 @@ from ztune.advice.rules import Severity
 from ztune.analysis.elsewhere import Elsewhere
 from ztune.analysis.metrics import Basis
 from ztune.analysis.neighbours import JobBeside
+from ztune.units import counted
 
 Verdict = Literal[
     "better",  # going back to the default makes something worse, nothing better
@@ -326,12 +327,13 @@ class Recommendation(RecommendationPart):
     def evidence(self) -> str:
         """Return what the numbers rest on, to follow "Its numbers are" or "Evidence:"."""
         zfs = f"OpenZFS {self.subject.openzfs}".strip()
+        trials = f"{counted(len(self.trials), 'trial')} of this layout"
         if self.basis == "measured":
-            return f"measured: the real database on {zfs}, {len(self.trials)} trials of this layout"
+            return f"measured: the real database on {zfs}, {trials}"
         if self.basis == "emulated":
             return (
-                f"measured in an emulated lab: the real database on {zfs}, {len(self.trials)} trials of this "
-                f"layout; its operations and bytes count, its seconds are not those of any machine"
+                f"measured in an emulated lab: the real database on {zfs}, {trials}; its operations and "
+                f"bytes count, its seconds are not those of any machine"
             )
         return (
             f"modelled: the recorded I/O replayed through {zfs}, times from device profiles; nothing was "

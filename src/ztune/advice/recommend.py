@@ -210,6 +210,8 @@ def _operation(found: Results) -> str:
 
 def _nothing(now: Standing) -> str:
     run, found = now.run, now.found
+    if now.lacking:
+        return now.lacking
     if now.to_buy:
         needs = [f"{k}={v}" for k, v in now.to_buy[0].to_buy.items()]
         return (

@@ -27,7 +27,7 @@ _TIME = "modelled_s"
 @dataclass(frozen=True)
 class Elsewhere:
     """A layout's figure of the first metric to minimise under a condition: ``before`` as it is ranked,
-    ``after`` there; None where it has no result there."""
+    ``after`` there; None where it has no result there, and ``why``."""
 
     condition: str
     layout: str
@@ -35,6 +35,7 @@ class Elsewhere:
     before: float
     after: float | None
     unit: str
+    why: str = ""
 
 
 def rows(now: Standing, trials: Sequence[Trial]) -> list[Elsewhere]:
@@ -88,7 +89,8 @@ def _found(now: Standing, trials: Sequence[Trial]) -> Iterator[tuple[str, list[E
             trial = by_hash.get(one.hash)
             after = metric.read(trial.result or {}) if trial is not None and trial.ok else None
             if (before := one.value(key)) is not None:
-                found.append(Elsewhere(condition, one.name, one.hash, before, after, metric.unit))
+                why = "" if after is not None else "it was not tried" if trial is None else trial.error or ""
+                found.append(Elsewhere(condition, one.name, one.hash, before, after, metric.unit, why))
         yield condition, found
     if key != _TIME or now.found.several:
         return  # no other figure of a replay has to do with processors

@@ -19,6 +19,7 @@ from typing import Any
 from ztune.analysis import intervals, units
 
 LEVEL = 0.95
+_WIDEST = 100.0  # times the mean, either way; beyond, an interval shows that blocks are too few, and no more
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,11 @@ class Ratio:
         """Whether there is an interval."""
         return math.isfinite(self.high)
 
+    @property
+    def shown(self) -> bool:
+        """Whether there is an interval that people can believe."""
+        return self.known and self.high <= _WIDEST * self.mean and self.mean <= _WIDEST * self.low
+
     def to_json(self) -> dict[str, Any]:
         """Return it as JSON values, which have no infinity."""
         if not self.known:
@@ -62,7 +68,9 @@ class Ratio:
     @property
     def text(self) -> str:
         """The ratio for people, with its interval where there is one: "×0.62 (0.60 … 0.64)"."""
-        return units.times(self.mean, self.low, self.high) if self.known else units.times(self.mean)
+        if self.shown:
+            return units.times(self.mean, self.low, self.high)
+        return units.times(self.mean) + (f" (not known: {self.n} blocks)" if self.known else "")
 
 
 def paired(

@@ -28,9 +28,10 @@ class Standing:
     there, then those set apart for their durability.
 
     ``minimise``: the metrics that order them, most important first; ``within``: the share below which
-    differences don't matter. ``chosen``: the layout to recommend; None while nothing is ranked. ``allowed``:
-    the worst durability class that is ranked. ``defaults``: by setting, the value that counts as the default.
-    Of trials: ``outcome``, what was decided, in the form of ``Run.outcome``; ``pace`` of the job.
+    differences don't matter. ``chosen``: the layout to recommend; None while nothing is ranked, and of trials
+    until the baseline has a result. ``allowed``: the worst durability class that is ranked. ``defaults``: by
+    setting, the value that counts as the default. Of trials: ``outcome``, what was decided, in the form of
+    ``Run.outcome``; ``pace`` of the job.
     """
 
     run: Run
@@ -70,6 +71,13 @@ class Standing:
     def baseline(self) -> LayoutResult | None:
         """The layout that the user lives with today, if it has a result."""
         return self.found.baseline
+
+    @property
+    def lacking(self) -> str:
+        """Why trials with results have no answer, to be a sentence or its end; "" where they have one."""
+        if not self.run.measured or not self.found.layouts or self.baseline is not None:
+            return ""
+        return f"the baseline has no result yet; `ztune run --resume {self.run.id}` goes on"
 
     @property
     def passed_over(self) -> str:
@@ -201,9 +209,9 @@ def _measured(run: Run, found: Results) -> Standing:
         for i, c in enumerate(sorted(strong, key=order), start=1)
     ]
     places += [place(None, c, "") for some in (more, weak) for c in sorted(some, key=order)]
-    first = places[0].result if strong else None
+    first = places[0].result if strong and found.baseline is not None else None
     # The baseline stays where nothing is known to be better than it.
-    kept = [p.result for p in places if p.result is found.baseline and p.standing in {"equal", "open"}]
+    kept = [p.result for p in places if p.result is found.baseline and p.rank and p.standing != "worse"]
     return Standing(
         run=run,
         basis=basis(run),

@@ -36,9 +36,15 @@ def count(value: float) -> str:
     return f"{value:,.0f}"
 
 
+def capital(text: str) -> str:
+    """Return ``text`` as it begins a sentence; a setting stays as it is written: "full_page_writes=off"."""
+    first = text.partition(" ")[0]
+    return text if "_" in first or "=" in first else text[:1].upper() + text[1:]
+
+
 def sentence(text: str) -> str:
     """Return a clause as a sentence: "damaged data" → "Damaged data."."""
-    return text[:1].upper() + text[1:].rstrip(".") + "."
+    return capital(text).rstrip(".") + "."
 
 
 def times(ratio: float | None, low: float | None = None, high: float | None = None) -> str:

@@ -15,6 +15,7 @@ import click
 from ztune import files, output, paths
 from ztune.advice.commands import script
 from ztune.advice.model import Recommendation
+from ztune.analysis.standing import standing
 from ztune.cli._live import LiveView
 from ztune.cli._options import (
     advice_option,
@@ -46,7 +47,7 @@ from ztune.report import html, source
 from ztune.report import measured as reports
 from ztune.runs import offered as of_run
 from ztune.runs import offers, recordings, runner, screening
-from ztune.runs.asked import study_for, study_of_jobs, suited, with_advice
+from ztune.runs.asked import have_of, study_for, study_of_jobs, suited, with_advice
 from ztune.runs.follow import ScreenedPrior
 from ztune.runs.offered import OfferedSettings
 from ztune.runs.options import DEFAULT_BUDGET, ScreenOptions, TrialOptions
@@ -117,7 +118,7 @@ class Trying:
 class Tuned:
     """What came of it. ``failed``: how many layouts and trials failed; each was named when it did.
 
-    ``decides``: the run that ``recommendation`` is of: the measured one where there is one with a result.
+    ``decides``: the run that ``recommendation`` is of: the measured one where there is one with an answer.
     """
 
     run_id: str
@@ -161,7 +162,7 @@ def tune(asked: TuneOptions, trying: Trying | None) -> Tuned:
             trace, others = record_workload(workload, asked.recorder, path), {}
             study = study_for(trace, asked.study, asked.profile, asked.arc)
         study = say_advice(with_advice(study, asked.advice, trace))
-        options = replace(options, have=parse_have(asked.have, study.layout))
+        options = replace(options, have=have_of(asked.have, study))
         say_notes(study, options.budget)
         offered = [] if several is not None else offers.of_workload(asked.workload, parameters)
         limit = (0 if asked.study else 1) if asked.settings is None else asked.settings
@@ -312,6 +313,8 @@ def _check_early(asked: TuneOptions, trying: Trying | None, workload: Workload) 
         _check_together(workload, ready.find(asked.study))
     if (study := _named_study(asked)) is not None:
         parse_have(asked.have, study.layout)
+        if not asked.advice:  # which adds layouts
+            have_of(asked.have, study)
     if asked.profile is not None:
         profiles.find(asked.profile)
     known = database.of_workload(asked.workload)
@@ -345,13 +348,13 @@ def _measure(trying: Trying, seed: int | None, workload: Workload, screened: Run
 
 
 def _write(asked: TuneOptions, run_id: str, trace: Path, store: Store, measured: Run | None) -> Tuned:
-    """Write the files of the run that decides: the measured one, if any of its trials has a result.
+    """Write the files of the run that decides: the measured one, if it has an answer.
 
     The report of the other stands beside it: what screening predicted, or what of the trials failed.
     """
     screened = source.evidence(run_id, store)
     found = screened if measured is None else source.evidence(measured.id, store)
-    decides = found if any(t.ok for t in found.trials) else screened
+    decides = screened if measured is not None and standing(measured, found.trials).chosen is None else found
     recommendation = decides.recommend()
     files.write(asked.folder / "report.html", html.of(decides))
     whole = ranking_json(screened.run, screened.trials)

@@ -23,6 +23,7 @@ from ztune.places.rack import Rack
 from ztune.runs import prepared, trial
 from ztune.runs.named import resolve
 from ztune.store.db import Store
+from ztune.store.deletion import unreferenced
 from ztune.store.records import Run
 
 _SHOWN = 8
@@ -57,7 +58,8 @@ def command(
     It destroys only what a trial's journal or ztune's own properties say ztune made, and looks at each
     thing again on the live system first. What may be somebody else's stays and is named. A journal that
     another user could have written is not believed. Trials that still run are left alone, and so is a version
-    of OpenZFS that a run or a mount works with.
+    of OpenZFS that a run or a mount works with. Traces in the state directory that no run has replayed are
+    named, and left to you.
 
     \b
     Examples:
@@ -94,6 +96,10 @@ def command(
     else:
         # Where pools go does not matter for removing them.
         place = places.make(on, None if on == "mount" else Placing(files="/"))
+        if on == "local":
+            with Store.open() as store:
+                for path in unreferenced(store):
+                    output.echo(f"no run has replayed {path}; remove it, if nothing records it now", err=True)
     with place:
         return _clean(place, yes, as_json)
 

@@ -19,7 +19,7 @@ COMMANDS: dict[str, str] = {
     "advise": "What was best for loads like yours, at once: a prior.",
     "tune": "The whole loop: run a workload, record, screen, recommend.",
     "doctor": "What this machine can do, and what brings what is missing.",
-    "list": "Workloads, studies, advice and disk profiles.",
+    "list": "Workloads, layouts of the ready studies, advice and disk profiles.",
     "setup": "Install what a workload needs.",
     "observe": "What a live database does to its file system, and what to change.",
     "record": "Record the file I/O of a command or of running processes.",

@@ -260,4 +260,6 @@ def _print(trace: Trace, status: int | None) -> None:
     for text in lacking(trace):
         output.echo(f"warning: {text}", err=True)
     sys.stdout.flush()
-    output.echo(f"Next: ztune trace show {trace.path}   ztune screen {trace.path}", err=True)
+    if manifest.events:
+        then = "screen" if roles else "trace roles"  # without a role there is nothing to replay
+        output.echo(f"Next: ztune trace show {trace.path}   ztune {then} {trace.path}", err=True)

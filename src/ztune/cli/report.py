@@ -35,7 +35,7 @@ def command(
       ztune report 7f3k2a --out oltp.html
     """
     found = source.evidence(run and run_id(run), have=have)
-    source.check_have(found, have)
+    source.check_run_has(found, have)
     path = out or Path(f"ztune-{found.run.id}.html")
     text = html.of(found, [word for one in have for word in ("--have", one)])
     files.write(path, text)

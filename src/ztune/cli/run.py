@@ -8,6 +8,7 @@ from dataclasses import replace
 import click
 
 from ztune import output
+from ztune.analysis.standing import standing
 from ztune.cli._live import LiveView
 from ztune.cli._options import (
     Trials,
@@ -182,7 +183,10 @@ def command(
             output.print_json(measured.to_json(run, ran))
         else:
             measured.show(run, ran)
-            output.echo(f"`ztune report {run.id}` shows it; `ztune recommend {run.id}` says what to set.")
+            what = (
+                "" if standing(run, ran).chosen is None else f"; `ztune recommend {run.id}` says what to set"
+            )
+            output.echo(f"`ztune report {run.id}` shows it{what}.")
         return 1 if any(t.status == "failed" for t in ran) else 0
 
 

@@ -48,7 +48,7 @@ from ztune.places.executor import Executor, LocalExecutor
 from ztune.report import versions as of_versions
 from ztune.report.terminal import TOP
 from ztune.runs import offers, recordings, screening, versions
-from ztune.runs.asked import study_for, study_of_jobs, suited, with_advice
+from ztune.runs.asked import have_of, study_for, study_of_jobs, suited, with_advice
 from ztune.runs.named import resolve
 from ztune.runs.options import DEFAULT_BUDGET, ScreenOptions
 from ztune.runs.recordings import JobKey, with_parameters
@@ -58,7 +58,6 @@ from ztune.store.db import Store
 from ztune.store.records import Run, Trial
 from ztune.study import OBJECTIVES, Study, ready
 from ztune.study.durability import judge
-from ztune.study.hardware import parse_have
 from ztune.study.layout import plain, with_settings
 from ztune.trace import reassign
 from ztune.trace.reader import Trace
@@ -213,7 +212,7 @@ def command(
                 others = recordings.found(study, opened, options.budget, study_name)
             study = say_advice(with_advice(study, advice, opened))
             options = replace(
-                options, have=parse_have(have, study.layout), ages=_ages(age, study),
+                options, have=have_of(have, study), ages=_ages(age, study),
                 beside=_beside(beside, opened, store),
             )  # fmt: skip
             say_notes(study, options.budget)

@@ -264,10 +264,11 @@ class LiveObservation:
                 )
         if (writable or read_only) and not self.subject.by_files and self._ended is None:
             faults = max(0, procfs.major_faults(self.subject.now()) - self._faults_before)
-            yield (
-                f"A hint at reads through mapped memory: the processes waited {faults} times for a part of a "
-                f"mapped file, or of a program, to be read from disk (major page faults)."
-            )
+            if faults:
+                yield (
+                    f"A hint at reads through mapped memory: the processes waited {faults} times for a part "
+                    f"of a mapped file, or of a program, to be read from disk (major page faults)."
+                )
         if not self._session.timed:
             yield "This kernel does not tell what the programs in it cost: own_cpu_seconds is without them."
 

@@ -60,7 +60,7 @@ def measured(now: Standing, keys: Iterable[str]) -> list[Shift]:
     for pair in from_baseline(now.found.layouts):
         found = {key: ratio for key in keys if (ratio := pair.paired(key)) is not None}
         ratios = {
-            key: (r.mean, r.low, r.high) if r.known else (r.mean, r.mean, r.mean) for key, r in found.items()
+            key: (r.mean, r.low, r.high) if r.shown else (r.mean, r.mean, r.mean) for key, r in found.items()
         }
         weaker = pair.a.durability != pair.b.durability
         beside = [f"beside {pair.a.name}"]

@@ -185,7 +185,7 @@ def environment() -> jinja2.Environment:
         count=units.count,
         times=units.times,
         size=format_size,
-        sentence=lambda text: text[:1].upper() + text[1:],
+        sentence=units.capital,
         code=_code,
         by_others=by_others,
     )

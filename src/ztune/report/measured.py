@@ -31,6 +31,7 @@ from ztune.store.records import Run, Trial
 from ztune.study import DurabilityClass
 
 STANDING = {"leader": "leads", "worse": "worse", "equal": "equal", "open": "not resolved", "": ""}
+_NO_PAIR = "no two layouts of one block have a result yet, so there is nothing to compare"
 _WIDE = 100  # characters that a third measure needs
 
 
@@ -62,14 +63,14 @@ def verdict(now: Standing) -> str:
     if not now.outcome and now.to_buy and len(now.ranked) < 2:
         return "All other layouts take hardware that the base layout does not have."
     if not now.outcome:
-        return "No two layouts of one block have a result yet, so there is nothing to compare."
+        return units.sentence(now.lacking or _NO_PAIR)
     text = sentence(now.outcome, now.within)
     reason = now.outcome.get("reason")
     if reason in {"time", "interrupted"}:
         text += "; the time limit ended the run" if reason == "time" else "; the run was cut"
     # A layout's name stays as it is written.
     text = (text[:1].upper() + text[1:] if text.startswith("no") else text) + "."
-    return text + _by_host(now)
+    return " ".join(filter(None, (text, _by_host(now), now.lacking and units.sentence(now.lacking))))
 
 
 def _by_host(now: Standing) -> str:
@@ -78,7 +79,7 @@ def _by_host(now: Standing) -> str:
     if now.first is None or ratio is None or not ratio.by_host:
         return ""
     each = ", ".join(f"{host} {units.times(mean)}" for host, mean in ratio.by_host.items())
-    return f" {now.first.name} to the baseline, by host: {each}."
+    return f"{now.first.name} to the baseline, by host: {each}."
 
 
 def ranking(now: Standing) -> RenderableType:
@@ -146,7 +147,9 @@ def places(heads: Sequence[str], lines: Sequence[Line]) -> Table:
     if weak:
         table.add_column("durability", style="red", no_wrap=True)
     for i, head in enumerate(heads):
-        longest = max((cell_len(line.cells[i]) for line in lines), default=0)
+        # A ratio may fold before its interval, where there is no room for both.
+        parts = [part for line in lines for part in line.cells[i].replace(" (", "\n(").splitlines()]
+        longest = max(map(cell_len, parts), default=0)
         table.add_column(Text(head), justify="right", min_width=longest)
     for line in lines:
         name = Text(line.layout)

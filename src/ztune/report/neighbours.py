@@ -12,9 +12,12 @@ from ztune.analysis.neighbours import JobBeside, MeasuredBeside, Shared
 from ztune.output import Text
 from ztune.units import counted
 
-HEADS = ("disk I/Os", "moved", "synced write", "read", "modelled")
+HEADS = ("data I/Os", "moved", "synced write", "read", "modelled")
 _UNITS = ("count", "bytes", "ms", "ms", "s")
-NOTE = "Alone → together. Of both: the sum of what each does alone, of latencies the mean over all calls."
+NOTE = (
+    "Alone → together. Of both: the sum of what each does alone, of latencies the mean over all calls. "
+    "Data I/Os are without those of the log and of the pool's own metadata."
+)
 
 
 def cells(row: JobBeside) -> list[tuple[str, str]]:

@@ -44,9 +44,9 @@ def lines(prior: Prior, of: Database) -> list[str]:
         where.append(f"{format_size(asked.memory)} of memory")
     if asked.size:
         where.append(f"{format_size(asked.size)} of data")
-    out = [
-        *_wrapped(f"{_capital(of.facts.title)} on {', '.join(where)}: A PRIOR, not measured on your load.")
-    ]
+    own = any(run.own for run in prior.runs)
+    what = "A PRIOR, in part from runs of yours" if own else "A PRIOR, not measured on your load"
+    out = [*_wrapped(f"{_capital(of.facts.title)} on {', '.join(where)}: {what}.")]
     out += _answer(prior) if prior.settings else [*_wrapped(_nothing(prior))]
     shown = sorted(prior.in_print, key=lambda one: one.name)
     shown = [one for one in shown if one.name != "zfs-defaults" or not prior.settings]
@@ -73,7 +73,7 @@ def _answer(prior: Prior) -> Iterator[str]:
     loads = {run.load for run in prior.runs}
     kinds = Counter(run.basis for run in prior.runs)
     said = " and ".join(f"{n} {basis}" for basis, n in sorted(kinds.items()))
-    of = ", ".join(sorted({run.workload for run in prior.runs}))
+    of = ", ".join(sorted({run.workload or "your recordings" for run in prior.runs}))
     yield from _wrapped(
         f"From {counted(len(prior.runs), 'run')} ({said}) of {counted(len(loads), 'load')} ({of}); "
         f"{len(own) or 'none'} of them yours." + "".join(f" {_capital(note)}." for note in prior.notes)

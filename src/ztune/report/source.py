@@ -16,7 +16,7 @@ from ztune.errors import InputError
 from ztune.store.db import Store
 from ztune.store.records import Run, Trial
 from ztune.study import Objective
-from ztune.study.hardware import Hardware, bought, parse_have
+from ztune.study.hardware import check_have, parse_have
 from ztune.trace.reader import Trace
 from ztune.trace.witness import Witness, of_run
 
@@ -130,16 +130,11 @@ def having(run: Run, words: Sequence[str]) -> Run:
     return replace(run, options={**run.options, "have": {**kept, **found}})
 
 
-def check_have(found: RunEvidence, words: Sequence[str]) -> None:
+def check_run_has(found: RunEvidence, words: Sequence[str]) -> None:
     """Raise InputError where no layout of the run takes some of the hardware in ``words``."""
     base = found.run.resolved_study.layout
-    needs = [(trial.layout, bought(base, trial.layout)) for trial in found.trials]
-    offered = list(dict.fromkeys(f"{k}={v}" for _, need in needs for k, v in need.items()))
-    for key, value in parse_have(words, base).items():
-        there = Hardware(base, {key: value})
-        if all(there.lacking(layout) == need for layout, need in needs):
-            what = f"beyond its base layout they take {', '.join(offered)}" if offered else "they take none"
-            raise InputError(f"--have {key}={value}: no layout of run {found.run.id} takes that; {what}")
+    layouts = [trial.layout for trial in found.trials]
+    check_have(parse_have(words, base), base, layouts, f"run {found.run.id}")
 
 
 def best(
@@ -151,7 +146,7 @@ def best(
     else the run itself, and the sentence is "". Raises InputError as ``evidence`` does.
     """
     found = evidence(run_id, have=have)
-    check_have(found, have)
+    check_run_has(found, have)
     if not found.measured_by or objective is not None:
         return found, ""
     better = found.measured_by

@@ -17,6 +17,7 @@ from ztune.advice.model import (
     Row,
 )
 from ztune.analysis import units
+from ztune.analysis.elsewhere import Elsewhere
 from ztune.analysis.standing import standing
 from ztune.analysis.stats import ratio
 from ztune.errors import InputError
@@ -260,12 +261,16 @@ def elsewhere(r: Recommendation) -> list[str]:
     for condition in dict.fromkeys(row.condition for row in r.elsewhere):
         found = [row for row in r.elsewhere if row.condition == condition]
         parts = [
-            f"{row.layout} {'no result' if row.after is None else units.show(row.after, row.unit)} "
-            f"(as ranked {units.show(row.before, row.unit)})"
-            for row in found
+            f"{row.layout} {_there(row)} (as ranked {units.show(row.before, row.unit)})" for row in found
         ]
         out.append(f"With {condition}: {'; '.join(parts)}.")
     return out
+
+
+def _there(row: Elsewhere) -> str:
+    if row.after is not None:
+        return units.show(row.after, row.unit)
+    return f"no result, since {row.why}" if row.why else "no result"
 
 
 def said(item: PropertyAdvice) -> bool:

@@ -14,12 +14,13 @@ from ztune.runs.follow import ScreenedPrior
 from ztune.runs.named import meant
 from ztune.runs.plan import RunJob, workload_job
 from ztune.runs.screening import allowed_order
-from ztune.runs.space import unique
+from ztune.runs.space import layouts_of, unique
 from ztune.store.db import Store
 from ztune.store.records import Run
-from ztune.study import Layout, Study, advised, generic, ready
+from ztune.study import Layout, Study, advised, generic, profiles, ready
 from ztune.study.adjust import adjusted
 from ztune.study.advised import StudyBeside
+from ztune.study.hardware import bought, check_have, parse_have
 from ztune.study.layout import plain, with_settings
 from ztune.trace.manifest import Manifest, WorkloadInfo
 from ztune.trace.reader import Trace
@@ -155,6 +156,26 @@ def with_advice(study: Study, names: Sequence[str], trace: Trace) -> StudyBeside
     here = database.of_layouts(set(databases_of(f.path for f in manifest.files if f.role is not None)))
     found = database.of_workload(workload) if workload else here[0] if len(here) == 1 else None
     return advised.beside(study, names, None if found is None else found.name, advised.REPLAY)
+
+
+def have_of(words: Sequence[str], study: Study) -> dict[str, str]:
+    """Return the hardware in ``words`` ("slog=nvme") that is there beside what the base uses, factor → value.
+
+    Raises InputError for a disk that nobody knows, and where the study varies the factor but has no such
+    value. A factor that it does not vary is no mistake: what a recording shows nothing of is left out of its
+    study.
+    """
+    base = study.layout
+    if not (have := parse_have(words, base)):
+        return {}  # all layouts of a large cross take seconds
+    layouts = list(layouts_of(study))
+    varied = {key for layout in layouts for key in bought(base, layout)}
+    asked = {key: value for key, value in have.items() if key in varied}
+    check_have(asked, base, layouts, f'study "{study.name}"')
+    for name in with_settings(base, have).profiles():
+        if name not in study.profiles:
+            profiles.find(name)
+    return have
 
 
 def _declared(manifest: Manifest) -> Declared:

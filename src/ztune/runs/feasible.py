@@ -22,10 +22,8 @@ def check(study: Study, budget: int) -> list[str]:
     least = 1 + sum(len(values) > 1 or not _is_base(study, key) for key, values in study.axes.items())
     if budget >= least:
         return []
-    said = (
-        f"the study varies {least - 1} settings, and {least} layouts are the least with another value of each"
-    )
-    return [f"The budget of {budget} is less than the evidence takes: {said}; nothing is said of the others."]
+    said = f"the study varies {least - 1} settings, and {least} layouts are the least with each varied alone"
+    return [f"The budget of {budget} is small: {said}; some vary together with others only, or not at all."]
 
 
 def _is_base(study: Study, key: str) -> bool:

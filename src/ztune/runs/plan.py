@@ -138,13 +138,15 @@ def _named(every: Sequence[Layout], name: str, where: str) -> Layout:
 
 
 def order(arms: Sequence[str], block: int, seed: int) -> list[str]:
-    """Return ``arms`` in the random order of one block: the same for the same seed, another for each
-    block.
+    """Return ``arms``, the baseline first, in the random order of one block: the same for the same seed,
+    another for each block.
+
+    The first block begins with the baseline: without it a run that is cut early has nothing to compare with.
     """
     shuffled = sorted(arms)
     # Text seeds are hashed by their bytes: the order is the same in every Python.
     random.Random(f"{seed}:{block}").shuffle(shuffled)
-    return shuffled
+    return sorted(shuffled, key=lambda arm: arm != arms[0]) if block == 1 else shuffled
 
 
 def renamed(study: Study, found: Sequence[Layout]) -> list[Layout]:

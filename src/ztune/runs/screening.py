@@ -524,7 +524,10 @@ class _Screening:
             if why is not None:
                 break
             self._round([search.layout(cell) for cell in proposal.cells])
-        end = Stopped(why, len(trials), self.budget, search.cells, self.run.objective.within, proposal.chance)
+        end = Stopped(
+            why, len(trials), self.budget, search.cells, self.run.objective.within, proposal.chance,
+            proposal.unvaried,
+        )  # fmt: skip
         outcome = {**self.store.run(self.run.id).outcome, KEY: end.to_json()}
         self.run = self.store.note_run(self.run.id, outcome=outcome)
 

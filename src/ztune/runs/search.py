@@ -26,7 +26,7 @@ from ztune.study.advised import PREFIX
 from ztune.study.durability import Bar
 from ztune.study.hardware import Hardware
 from ztune.study.layout import default_setting, with_settings
-from ztune.units import parse_size
+from ztune.units import listed, parse_size
 
 KEY = "search"
 """Where a run's ``outcome`` keeps how its search ended."""
@@ -45,6 +45,7 @@ class Stopped:
 
     ``tried``: layouts until then. ``cells``: layouts of the space, as far as is known without trying all.
     ``chance``: that one that was not tried is better by more than ``within``, a share; None: not known.
+    ``unvaried``: the settings of which one value alone was tried.
     """
 
     reason: Reason
@@ -53,6 +54,7 @@ class Stopped:
     cells: int
     within: float
     chance: float | None
+    unvaried: Sequence[str] = ()
 
     def sentence(self) -> str:
         """Return it for people; "" where there was nothing to search."""
@@ -63,6 +65,11 @@ class Stopped:
             return f"All {self.cells:,} layouts of the space were tried."
         if self.reason == "failed":
             return f"The search stopped: none of the {self.tried} layouts that were tried has a result."
+        if self.unvaried:
+            return (
+                f"The budget of {self.budget} is used up before each setting has had another value: nothing "
+                f"is known of {listed(self.unvaried)}; a larger --budget varies more."
+            )
         # A model that knows little of a space expects much of it: so large a chance is its ignorance.
         if self.chance is None or (self.reason == "budget" and self.chance > UNKNOWN):
             return (
@@ -138,9 +145,9 @@ class LayoutSearch:
         # By factor, each value as a layout says it → as the study does.
         self._values: dict[str, dict[str, str | int]] = {}
         self.beside: list[tuple[str, str | int]] = []
-        for key, listed in _factors(study).items():
+        for key, texts in _factors(study).items():
             own: dict[str, str | int] = {}
-            for value in listed:
+            for value in texts:
                 layout = with_settings(base, {key: value})
                 if layout.hash != base.hash and (self._lacks(layout) or not self._bar.admits(layout)):
                     self.beside.append((key, value))
@@ -281,12 +288,12 @@ def _factors(study: Study) -> dict[str, list[str | int]]:
     """Return what varies, with its values: the base's own, those of the axis, and what named layouts add."""
     ours = study.layout.settings()
     out: dict[str, list[str | int]] = {}
-    for key, listed in study.axes.items():
+    for key, values in study.axes.items():
         if key == AGE:
             continue
         own = ours.get(key, default_setting(key))
         named = [layout.set[key] for layout in study.layouts if key in layout.set]
-        out[key] = list(dict.fromkeys([*([] if own is None else [own]), *listed, *named]))
+        out[key] = list(dict.fromkeys([*([] if own is None else [own]), *values, *named]))
     return out
 
 

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     Numbers = NDArray[np.float64]
 
 STARTS = 4
-"""Cells that spread over the space before a model chooses, the first among them."""
+"""Cells that spread over the space before a model chooses, the first among them; more where some axis has had
+one value alone, of which a model knows nothing."""
 _FAR = 64  # random cells of which the one that is farthest from what was tried is a start
 _SAMPLES = 1000  # draws of the whole space from the model, of which the share with something better counts
 _DRAWN_CELLS = 400  # the cells of such a draw: those that are most likely to be better
@@ -40,11 +41,13 @@ _BEST = 6  # of a large space, the neighbours of so many of the best cells are l
 class Proposal:
     """``cells``: what to try next, most promising first; fewer than asked for, or none, where no more are
     left. ``chance``: that a cell which was not tried is better than the best by more than the tolerance, 0
-    to 1; None while there is too little to tell.
+    to 1; None while there is too little to tell, and while axes are ``unvaried``: one value alone of them was
+    tried, though there are cells with others.
     """
 
     cells: tuple[Cell, ...]
     chance: float | None = None
+    unvaried: tuple[str, ...] = ()
 
 
 def propose(
@@ -70,8 +73,13 @@ def propose(
         if not tried:
             raise ValueError("the space has no valid cell")
         return Proposal((), 0.0)
-    if len(known) < STARTS or max(known.values()) - min(known.values()) < 1e-12:
-        return Proposal(_starts(space, tried, left, rng, count, start))
+    unvaried = tuple(
+        axis.name
+        for i, axis in enumerate(space.axes)
+        if len(had := {cell[i] for cell in tried}) == 1 and any(cell[i] not in had for cell in left)
+    )
+    if unvaried or len(known) < STARTS or max(known.values()) - min(known.values()) < 1e-12:
+        return Proposal(_starts(space, tried, left, rng, count, start), unvaried=unvaried)
     from threadpoolctl import threadpool_limits
 
     with threadpool_limits(1):  # several threads would round otherwise; so small a problem takes one

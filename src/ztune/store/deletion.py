@@ -54,6 +54,14 @@ def _recordings(store: Store, run: Run) -> set[str]:
     return {run.trace_path, *store.recordings(run.id)} - {""}
 
 
+def unreferenced(store: Store) -> list[Path]:
+    """Return the traces in the state directory that no run replayed: what failed or was killed left them, or
+    they are being recorded.
+    """
+    named = {path for run in store.runs() for path in _recordings(store, run)}
+    return sorted(path for path in paths.traces().glob("*.trace*") if str(path) not in named)
+
+
 def delete(store: Store, runs: Sequence[Run]) -> None:
     """Delete ``runs`` and their folders. Raises InputError, before anything is, as ``check_deletable`` does.
 

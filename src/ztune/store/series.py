@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ztune import paths
-from ztune.errors import InputError
+from ztune.errors import InputError, unwritten
 from ztune.store.records import SeriesRef, Trial
 
 _SAFE = re.compile(r"[^A-Za-z0-9_-]+")
@@ -52,7 +52,7 @@ class SeriesRows:
                 pq.write_table(pa.table(arrays), partial, compression="zstd")
                 partial.replace(path)
             except OSError as error:
-                raise InputError(f"{path} can't be written: {error.strerror or error}") from None
+                raise unwritten(path, error) from None
             out.append(SeriesRef(probe, name, len(rows), columns))
         return out
 

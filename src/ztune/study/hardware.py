@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from ztune.errors import InputError
 from ztune.onhost.layout import Layout
+from ztune.onhost.words import suggest
 from ztune.study.layout import plain, with_settings
 from ztune.units import parse_size
 
@@ -81,3 +82,19 @@ def parse_have(words: Iterable[str], base: Layout) -> dict[str, str]:
             raise InputError(f"--have {word}: {plain(error)}") from None
         out[key] = layout.settings()[key]
     return out
+
+
+def check_have(have: Mapping[str, str], base: Layout, layouts: Iterable[Layout], whose: str) -> None:
+    """Raise InputError where none of ``layouts``, those of ``whose``, takes some of the hardware in ``have``,
+    which is as ``parse_have`` returns it.
+    """
+    needs = [(layout, bought(base, layout)) for layout in layouts]
+    offered = list(dict.fromkeys(f"{k}={v}" for _, need in needs for k, v in need.items()))
+    for key, value in have.items():
+        there = Hardware(base, {key: value})
+        if all(one.settings().get(key) != value and there.lacking(one) == need for one, need in needs):
+            what = f"beyond its base layout they take {', '.join(offered)}" if offered else "they take none"
+            word = f"{key}={value}"
+            meant = suggest(word, offered)
+            what += "." + meant if meant else ""
+            raise InputError(f"--have {word}: no layout of {whose} takes that; {what}")

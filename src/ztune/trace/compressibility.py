@@ -22,7 +22,7 @@ import lz4.block
 import numpy as np
 import zstandard
 
-from ztune.errors import InputError
+from ztune.errors import InputError, naming
 from ztune.onhost.words import ROLES
 from ztune.trace.manifest import Compressibility, Sample
 from ztune.units import is_power_of_two
@@ -266,7 +266,8 @@ def _keep(role: str, pieces: list[bytes], folder: Path, touched: bool = False) -
         content += real[:missing]
     folder.mkdir(parents=True, exist_ok=True)
     name = f"{role}-touched.bin" if touched else f"{role}.bin"
-    (folder / name).write_bytes(content)
+    with naming(folder / name):
+        (folder / name).write_bytes(content)
     return Sample(
         role=role,  # type: ignore[arg-type]
         file=f"samples/{name}",

@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from ztune.errors import InputError
+from ztune.errors import unwritten
 from ztune.onhost.host import shared_files
 from ztune.onhost.words import ROLES
 from ztune.trace.compressibility import CHUNK, compressor
@@ -59,8 +59,8 @@ def content_pools(trace: Trace, folder: Path, warnings: list[str] | None = None)
     Kept samples are used where the trace has them. For other roles a pool is synthesised in ``folder`` to
     meet the measured lz4 and zstd-3 ratios (or used again if it is there already). Where nothing was measured
     the ratio is 2:1, and a sentence saying so is appended to ``warnings``; so is one for each role whose data
-    repeats as no user's does. Raises InputError if a sample is
-    damaged or ``folder`` can't be written.
+    repeats as no user's does. Raises InputError if a sample is damaged, ZtuneError if ``folder`` can't be
+    written.
     """
     pools: dict[str, Path] = {}
     used = {file.role for file in trace.manifest.files if file.role is not None}
@@ -208,5 +208,5 @@ def _pool(role: str, measured: list[Compressibility], folder: Path) -> Path:
         with shared_files.replacing(path) as partial:
             partial.write_bytes(synthesise(measured, seed=1 + ROLES.index(role)))
     except OSError as error:
-        raise InputError(f"can't write the content pool {path}: {error.strerror}") from error
+        raise unwritten(path, error) from error
     return path

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ztune import files, paths
 from ztune.databases.rules import RoleRule
-from ztune.errors import InputError, reason
+from ztune.errors import InputError, unwritten
 from ztune.onhost.host import shared_files
 from ztune.onhost.words import ROLES
 from ztune.trace.compressibility import TOUCHED, sample_files
@@ -128,7 +128,7 @@ def beside(trace: Trace, manifest: Manifest) -> Trace:
                     _linked(trace.path / sample.file, partial / sample.file)
                 write_synced(partial / MANIFEST, text)
         except OSError as error:
-            raise InputError(f"can't write {path}: {reason(error)}") from None
+            raise unwritten(path, error) from None
     return Trace.open(path)
 
 

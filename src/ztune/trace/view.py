@@ -186,7 +186,7 @@ def _header(console: Console, summary: Summary) -> None:
     for text in extent.sentences(manifest):
         console.print(Text(text))
     if manifest.windows:
-        table = _table("window began", "second", "seconds", figures=("second", "seconds"))
+        table = _table("window began", figures=("second", "seconds"))
         for row in extent.windows(manifest):
             table.add_row(*row)
         console.print(table)

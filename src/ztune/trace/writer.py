@@ -26,7 +26,7 @@ import pyarrow.parquet as pq
 from pydantic import ValidationError
 
 from ztune import __version__
-from ztune.errors import InputError, ZtuneError
+from ztune.errors import InputError, ZtuneError, unwritten
 from ztune.files import umask
 from ztune.trace import check
 from ztune.trace.columns import EVENTS
@@ -127,8 +127,8 @@ class TraceWriter:
 
         ``fields`` are those of ``Manifest``; ``ztune``, ``created``, ``events``, ``parquet`` and (from
         ``dropped``) ``complete`` are filled in.
-        Raises InputError if events and files do not fit together (a defect of the recorder) or the disk is
-        full; the partial trace is removed then.
+        Raises InputError if events and files do not fit together (a defect of the recorder), ZtuneError if
+        the disk is full; the partial trace is removed then.
         """
         with self._writing():
             self._spool.close()
@@ -173,14 +173,14 @@ class TraceWriter:
         for name in {self._spool_path.name, EVENTS_FILE, MANIFEST, *self.scratch} - {*self.keep}:
             (self.partial / name).unlink(missing_ok=True)
 
-    def unwritten(self, error: OSError) -> InputError:
+    def unwritten(self, error: OSError) -> ZtuneError:
         """Return the sentence for a trace that can't be written."""
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            return InputError(
+            return ZtuneError(
                 f"no space left for the trace {self.path} after {self.events} events;"
                 " free some, or record to another disk"
             )
-        return InputError(f"can't write the trace {self.path}: {error.strerror or error}")
+        return unwritten(self.path, error)
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[None]:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import subprocess
@@ -8,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from ztune.errors import disk_error
 from ztune.onhost.host import shared_files
 
 
@@ -98,3 +100,13 @@ def test_a_lock_waits_says_so_once_or_refuses(tmp_path: Path) -> None:
         shared_files.locked(path, shared=True, waiting=lambda: pytest.fail("readers wait for each other")),
     ):
         pass
+
+
+def test_an_error_of_a_write_names_what_was_to_be_made(tmp_path: Path) -> None:
+    with pytest.raises(OSError) as caught, shared_files.replacing(tmp_path / "pool.bin"):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))  # as that of write(2), which has no name
+    said = disk_error(caught.value)
+    where = tmp_path / "pool.bin"
+    assert str(said) == (
+        f"{where}: it can't be written: No space left on device; make room there, then run it again"
+    )

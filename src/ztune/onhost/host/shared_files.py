@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
+from ztune.errors import naming
+
 _PARTIAL = ".partial"
 
 
@@ -93,7 +95,8 @@ def replacing(path: Path) -> Iterator[Path]:
     """
     remove_left(path.parent, f".{path.name}.")
     with partial(path.parent, path.name) as made:
-        yield made
+        with naming(path):
+            yield made
         made.rename(path)
 
 
