@@ -151,7 +151,7 @@ static itx_wr_state_t record_kind(const fl_file_t *f, uint64_t len, bool commit)
 #endif
 }
 
-static void log_write(fl_file_t *f, dmu_tx_t *tx, uint64_t offset, uint64_t len, bool commit, bool sync_open)
+static void log_write(fl_file_t *f, dmu_tx_t *tx, uint64_t offset, uint64_t len, bool commit)
 {
 	fl_volume_t *vol = f->vol;
 	itx_wr_state_t kind = record_kind(f, len, commit);
@@ -193,7 +193,8 @@ static void log_write(fl_file_t *f, dmu_tx_t *tx, uint64_t offset, uint64_t len,
 		lr->lr_blkoff = 0;
 		BP_ZERO(&lr->lr_blkptr);
 		itx->itx_private = vol;
-		itx->itx_sync = sync_open;
+		/* Behind what the log has of this file so far: the commit that follows takes all of it, in order. */
+		itx->itx_sync = B_FALSE;
 		itx->itx_gen = f->gen;
 		switch (k) {
 		case WR_INDIRECT:
@@ -243,10 +244,9 @@ int fl_write(fl_file_t *f, uint64_t offset, const void *buf, uint64_t len, int f
 {
 	zfs_locked_range_t *lr;
 	uint64_t done = 0, end, block;
-	bool sync = (flags & FL_SYNC) != 0;
 	int error = 0;
 
-	*commit = sync || fl_always_sync(f->vol);
+	*commit = (flags & FL_SYNC) != 0 || fl_always_sync(f->vol);
 	if (len == 0)
 		return 0;
 	lr = zfs_rangelock_enter(&f->lock, offset, len, RL_WRITER);
@@ -286,7 +286,7 @@ int fl_write(fl_file_t *f, uint64_t offset, const void *buf, uint64_t len, int f
 		else
 			f->size = MAX(f->size, at + n);
 		fl_touch(f, tx);
-		log_write(f, tx, at, n, *commit, sync);
+		log_write(f, tx, at, n, *commit);
 		dmu_tx_commit(tx);
 		done += n;
 	}
