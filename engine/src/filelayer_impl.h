@@ -26,7 +26,8 @@ struct fl_file {
 	bool unlinked;  /* no name is left */
 	uint64_t references; /* under vol->lock */
 	zfs_rangelock_t lock;
-	kmutex_t attr_lock; /* what follows, and every change of the attributes on disk */
+	kmutex_t xattr_lock; /* extended attributes; whoever has it may begin a transaction */
+	kmutex_t attr_lock;  /* what follows, and its changes on disk; within a transaction, never around one */
 	uint64_t mode, uid, gid, links, parent, flags, rdev;
 	uint64_t atime[2], mtime[2], ctime[2];
 	bool atime_dirty;
