@@ -240,6 +240,16 @@ static uint64_t grown_block(const fl_file_t *f, uint64_t end)
 	return MAX(block, f->block);
 }
 
+/* Writes to different parts of a file go on at the same time, and each may be its new end. */
+static void reach(fl_file_t *f, uint64_t end)
+{
+	uint64_t size = __atomic_load_n(&f->size, __ATOMIC_RELAXED);
+
+	while (size < end &&
+	    !__atomic_compare_exchange_n(&f->size, &size, end, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+		;
+}
+
 int fl_write(fl_file_t *f, uint64_t offset, const void *buf, uint64_t len, int flags, bool *commit)
 {
 	zfs_locked_range_t *lr;
@@ -281,10 +291,7 @@ int fl_write(fl_file_t *f, uint64_t offset, const void *buf, uint64_t len, int f
 			break;
 		}
 		processor_copied(f->vol->os, n);
-		if (f->vol->replay_eof != 0)
-			f->size = MAX(f->size, MIN(at + n, f->vol->replay_eof));
-		else
-			f->size = MAX(f->size, at + n);
+		reach(f, f->vol->replay_eof != 0 ? MIN(at + n, f->vol->replay_eof) : at + n);
 		fl_touch(f, tx);
 		log_write(f, tx, at, n, *commit);
 		dmu_tx_commit(tx);

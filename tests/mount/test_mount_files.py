@@ -26,6 +26,7 @@ from mount_libc import (
     PUNCH_HOLE,
     UNSHARE_RANGE,
     ZERO_RANGE,
+    Asynchronous,
     fallocate,
 )
 
@@ -256,6 +257,20 @@ def test_writers_of_parts_of_one_file_do_not_disturb_each_other(each: Path) -> N
     for child in children:
         child.result()
     assert path.read_bytes() == b"".join(bytes([who + 1]) * piece for who in range(4)) * rounds
+
+
+def test_a_file_ends_where_an_asynchronous_write_does(other: Path) -> None:
+    """The kernel sends both parts at the same time. The first must not shorten the file again when it is done
+    last: without care that is once in ten thousand writes, so this test finds it in some runs only.
+    """
+    data, asynchronous = noise(2 * MIB), Asynchronous()
+    with opened(other / "file") as fd:
+        os.pwrite(fd, data[:MIB], 0)  # a file of one block is locked as a whole
+        for _ in range(2000):
+            os.ftruncate(fd, MIB)
+            assert asynchronous.pwrite(fd, data, MIB) == len(data)
+            assert os.pread(fd, 10, MIB + len(data) - 1) == data[-1:]
+    asynchronous.close()
 
 
 def test_a_write_is_seen_whole_by_other_processes(ground: Ground, place: Path) -> None:
