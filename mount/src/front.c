@@ -548,20 +548,14 @@ static void op_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_
 
 static void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset, struct fuse_file_info *fi)
 {
-	static __thread char *buf;
-	static __thread size_t room;
+	char *buf = malloc(size); /* not kept by the thread: libfuse ends and starts threads all the time */
 	uint64_t got = 0, began;
 	int error;
 
 	(void)fi;
-	if (size > room) {
-		free(buf);
-		room = 0;
-		if ((buf = malloc(size)) == NULL) {
-			(void)fuse_reply_err(req, ENOMEM);
-			return;
-		}
-		room = size;
+	if (buf == NULL) {
+		(void)fuse_reply_err(req, ENOMEM);
+		return;
 	}
 	began = latency_now();
 	error = fl_read(file_of(req, ino), (uint64_t)offset, buf, size, &got);
@@ -570,6 +564,7 @@ static void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset, s
 		(void)fuse_reply_buf(req, buf, got);
 	else
 		(void)fuse_reply_err(req, error);
+	free(buf);
 }
 
 /* Who writes to a program that runs with other rights takes them from it. */
