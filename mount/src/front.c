@@ -97,7 +97,10 @@ static void stat_of(fl_file_t *f, struct stat *st)
 
 static double valid_s(const struct stat *st)
 {
-	return S_ISREG(st->st_mode) ? BLOCKS_S : FOREVER_S;
+	if (!S_ISREG(st->st_mode))
+		return FOREVER_S;
+	/* A write takes these rights away without a word to the kernel, which must not run the file with them then. */
+	return st->st_mode & (S_ISUID | S_ISGID) ? 0 : BLOCKS_S;
 }
 
 static void entry_of(fl_file_t *f, struct fuse_entry_param *e)
@@ -573,6 +576,7 @@ static void drop_privileges(fuse_req_t req, fl_file_t *f)
 	fl_attr_t a;
 	bool sync;
 
+	(void)fl_removexattr(f, "security.capability", &sync);
 	if (fuse_req_ctx(req)->uid == 0)
 		return;
 	fl_getattr(f, &a);
