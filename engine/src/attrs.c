@@ -125,7 +125,7 @@ int fl_setattr(fl_file_t *f, unsigned mask, const fl_attr_t *in, bool *commit)
 
 /* --- extended attributes --- */
 
-/* Under attr_lock; an empty list if there are none. */
+/* Under xattr_lock; an empty list if there are none. */
 static int load(fl_file_t *f, nvlist_t **list)
 {
 	int size, error = sa_size(f->sa, f->vol->attr[ZPL_DXATTR], &size);
@@ -151,9 +151,9 @@ int fl_getxattr(fl_file_t *f, const char *name, void *value, size_t room, size_t
 	uint_t n;
 	int error;
 
-	mutex_enter(&f->attr_lock);
+	mutex_enter(&f->xattr_lock);
 	error = load(f, &list);
-	mutex_exit(&f->attr_lock);
+	mutex_exit(&f->xattr_lock);
 	if (error != 0)
 		return error;
 	if (nvlist_lookup_byte_array(list, name, &data, &n) != 0) {
@@ -175,9 +175,9 @@ int fl_listxattr(fl_file_t *f, char *names, size_t room, size_t *len)
 	nvlist_t *list;
 	int error;
 
-	mutex_enter(&f->attr_lock);
+	mutex_enter(&f->xattr_lock);
 	error = load(f, &list);
-	mutex_exit(&f->attr_lock);
+	mutex_exit(&f->xattr_lock);
 	if (error != 0)
 		return error;
 	*len = 0;
@@ -196,7 +196,7 @@ int fl_listxattr(fl_file_t *f, char *names, size_t room, size_t *len)
 	return error;
 }
 
-/* Changes one attribute: value NULL removes it. */
+/* Under xattr_lock.  Changes one attribute: value NULL removes it. */
 static int change(fl_file_t *f, const char *name, const void *value, size_t len, nvlist_t *list)
 {
 	const sa_attr_type_t *a = f->vol->attr;
@@ -217,8 +217,10 @@ static int change(fl_file_t *f, const char *name, const void *value, size_t len,
 	if ((error = fl_begin(tx)) == 0) {
 		error = sa_update(f->sa, a[ZPL_DXATTR], packed, (uint32_t)size, tx);
 		if (error == 0) {
+			mutex_enter(&f->attr_lock);
 			fl_now(f->ctime);
 			VERIFY0(sa_update(f->sa, a[ZPL_CTIME], f->ctime, 16, tx));
+			mutex_exit(&f->attr_lock);
 			fl_log_xattr(f, tx, name, value, len);
 		}
 		dmu_tx_commit(tx);
@@ -234,7 +236,7 @@ int fl_setxattr(fl_file_t *f, const char *name, const void *value, size_t len, b
 	int error;
 
 	*commit = fl_always_sync(f->vol);
-	mutex_enter(&f->attr_lock);
+	mutex_enter(&f->xattr_lock);
 	if ((error = load(f, &list)) == 0) {
 		there = nvlist_exists(list, name);
 		if (create && there)
@@ -247,7 +249,7 @@ int fl_setxattr(fl_file_t *f, const char *name, const void *value, size_t len, b
 			error = change(f, name, value, len, list);
 		nvlist_free(list);
 	}
-	mutex_exit(&f->attr_lock);
+	mutex_exit(&f->xattr_lock);
 	return error;
 }
 
@@ -257,11 +259,11 @@ int fl_removexattr(fl_file_t *f, const char *name, bool *commit)
 	int error;
 
 	*commit = fl_always_sync(f->vol);
-	mutex_enter(&f->attr_lock);
+	mutex_enter(&f->xattr_lock);
 	if ((error = load(f, &list)) == 0) {
 		error = nvlist_remove(list, name, DATA_TYPE_BYTE_ARRAY) != 0 ? ENODATA : change(f, name, NULL, 0, list);
 		nvlist_free(list);
 	}
-	mutex_exit(&f->attr_lock);
+	mutex_exit(&f->xattr_lock);
 	return error;
 }

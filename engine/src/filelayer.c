@@ -151,7 +151,7 @@ static itx_wr_state_t record_kind(const fl_file_t *f, uint64_t len, bool commit)
 #endif
 }
 
-static void log_write(fl_file_t *f, dmu_tx_t *tx, uint64_t offset, uint64_t len, bool commit, bool sync_open)
+static void log_write(fl_file_t *f, dmu_tx_t *tx, uint64_t offset, uint64_t len, bool commit)
 {
 	fl_volume_t *vol = f->vol;
 	itx_wr_state_t kind = record_kind(f, len, commit);
@@ -193,7 +193,8 @@ static void log_write(fl_file_t *f, dmu_tx_t *tx, uint64_t offset, uint64_t len,
 		lr->lr_blkoff = 0;
 		BP_ZERO(&lr->lr_blkptr);
 		itx->itx_private = vol;
-		itx->itx_sync = sync_open;
+		/* Behind what the log has of this file so far: the commit that follows takes all of it, in order. */
+		itx->itx_sync = B_FALSE;
 		itx->itx_gen = f->gen;
 		switch (k) {
 		case WR_INDIRECT:
@@ -210,6 +211,10 @@ static void log_write(fl_file_t *f, dmu_tx_t *tx, uint64_t offset, uint64_t len,
 		zil_itx_assign(vol->zil, itx, tx);
 		offset += n;
 		left -= n;
+	}
+	if (kind == WR_INDIRECT) {
+		__atomic_store_n(&f->indirect_txg, tx->tx_txg, __ATOMIC_RELAXED);
+		__atomic_store_n(&vol->indirect_txg, tx->tx_txg, __ATOMIC_RELAXED);
 	}
 	if (kind != WR_INDIRECT) {
 		(void)__atomic_add_fetch(&vol->itx.in_log, len, __ATOMIC_RELAXED);
@@ -239,14 +244,23 @@ static uint64_t grown_block(const fl_file_t *f, uint64_t end)
 	return MAX(block, f->block);
 }
 
+/* Writes to different parts of a file go on at the same time, and each may be its new end. */
+static void reach(fl_file_t *f, uint64_t end)
+{
+	uint64_t size = __atomic_load_n(&f->size, __ATOMIC_RELAXED);
+
+	while (size < end &&
+	    !__atomic_compare_exchange_n(&f->size, &size, end, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+		;
+}
+
 int fl_write(fl_file_t *f, uint64_t offset, const void *buf, uint64_t len, int flags, bool *commit)
 {
 	zfs_locked_range_t *lr;
 	uint64_t done = 0, end, block;
-	bool sync = (flags & FL_SYNC) != 0;
 	int error = 0;
 
-	*commit = sync || fl_always_sync(f->vol);
+	*commit = (flags & FL_SYNC) != 0 || fl_always_sync(f->vol);
 	if (len == 0)
 		return 0;
 	lr = zfs_rangelock_enter(&f->lock, offset, len, RL_WRITER);
@@ -281,12 +295,9 @@ int fl_write(fl_file_t *f, uint64_t offset, const void *buf, uint64_t len, int f
 			break;
 		}
 		processor_copied(f->vol->os, n);
-		if (f->vol->replay_eof != 0)
-			f->size = MAX(f->size, MIN(at + n, f->vol->replay_eof));
-		else
-			f->size = MAX(f->size, at + n);
+		reach(f, f->vol->replay_eof != 0 ? MIN(at + n, f->vol->replay_eof) : at + n);
 		fl_touch(f, tx);
-		log_write(f, tx, at, n, *commit, sync);
+		log_write(f, tx, at, n, *commit);
 		dmu_tx_commit(tx);
 		done += n;
 	}
@@ -449,7 +460,15 @@ static void commit_log(fl_volume_t *vol, uint64_t object)
 
 void fl_commit_file(fl_file_t *f)
 {
+	/* Before: what is written meanwhile may come too late for this commit. */
+	__atomic_store_n(&f->indirect_txg, 0, __ATOMIC_RELAXED);
 	commit_log(f->vol, f->object);
+}
+
+void fl_commit_indirect(fl_file_t *f)
+{
+	if (__atomic_load_n(&f->indirect_txg, __ATOMIC_RELAXED) > spa_last_synced_txg(f->vol->os->os_spa))
+		fl_commit_file(f);
 }
 
 void fl_commit_join(fl_file_t *f)

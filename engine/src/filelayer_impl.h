@@ -23,10 +23,12 @@ struct fl_file {
 	uint64_t gen;
 	uint64_t size;  /* bytes; of a directory: entries.  Under the range lock, of a directory under vol->names */
 	uint32_t block; /* bytes */
-	bool unlinked;  /* no name is left */
-	uint64_t references; /* under vol->lock */
+	uint64_t indirect_txg; /* of the last record that only points to a block, until a commit takes it; 0: none */
+	bool unlinked;         /* no name is left */
+	uint64_t references;   /* under vol->lock */
 	zfs_rangelock_t lock;
-	kmutex_t attr_lock; /* what follows, and every change of the attributes on disk */
+	kmutex_t xattr_lock; /* extended attributes; whoever has it may begin a transaction */
+	kmutex_t attr_lock;  /* what follows, and its changes on disk; within a transaction, never around one */
 	uint64_t mode, uid, gid, links, parent, flags, rdev;
 	uint64_t atime[2], mtime[2], ctime[2];
 	bool atime_dirty;
@@ -45,9 +47,10 @@ struct fl_volume {
 	kmutex_t lock;      /* the table of files */
 	fl_itx_t itx;
 	uint64_t commits;
-	uint64_t replayed;   /* log records */
-	int replay_error;    /* of the last record that was tried */
-	uint64_t replay_eof; /* while one is: where the file ends at most, 0 = where the write does */
+	uint64_t indirect_txg; /* of the last such record of any file */
+	uint64_t replayed;     /* log records */
+	int replay_error;      /* of the last record that was tried */
+	uint64_t replay_eof;   /* while one is: where the file ends at most, 0 = where the write does */
 	bool atime, relatime;
 #if OPENZFS_NUMBER >= 20200
 	zil_sums_t sums;

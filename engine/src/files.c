@@ -32,14 +32,25 @@ static void note(samples_t *s, waits_t *dataset, int64_t ns, double calls)
 
 /* --- verify: what each file must hold --- */
 
+#define SHADOW_PAGE (64ULL << 10) /* whole pages, whatever their size is here */
+
 void files_shadow(rfile_t *f, uint64_t off, uint64_t len, const uint8_t *buf)
 {
-	if (f->shadow == NULL || off + len > REPLAY_SHADOW)
+	uint64_t end, first, last;
+
+	if (f->shadow == NULL || off >= REPLAY_SHADOW)
 		return;
-	if (buf != NULL)
-		memcpy(f->shadow + off, buf, len);
-	else
-		memset(f->shadow + off, 0, len);
+	end = MIN(off + len, REPLAY_SHADOW);
+	if (buf != NULL) {
+		memcpy(f->shadow + off, buf, end - off);
+		return;
+	}
+	/* A file may be far larger than what was written to it: pages are let go, not filled with zeros. */
+	first = MIN(P2ROUNDUP_TYPED(off, SHADOW_PAGE, uint64_t), end);
+	last = MAX(P2ALIGN_TYPED(end, SHADOW_PAGE, uint64_t), first);
+	memset(f->shadow + off, 0, first - off);
+	(void)madvise(f->shadow + first, last - first, MADV_DONTNEED);
+	memset(f->shadow + last, 0, end - last);
 }
 
 static int shadow_check(const rfile_t *f, uint64_t off, uint64_t len, const uint8_t *buf)
@@ -271,7 +282,7 @@ static int op_truncate(const op_t *o, rfile_t *f, bool *commit)
 	memvdev_written(&target);
 	f->missing -= lost;
 	f->space -= lost;
-	if (size < old && old <= REPLAY_SHADOW)
+	if (size < old)
 		files_shadow(f, size, old - size, NULL);
 	return error != 0 ? replay_failed(error, "Truncating", f) : 0;
 }

@@ -368,8 +368,9 @@ static int parse_datasets(const json_t *root, spec_t *s, err_t *err)
 
 	if (a == NULL)
 		return -1;
-	if (json_array_size(a) > 256)
-		return err_set(err, "spec: datasets has %zu entries; at most 256 are possible.", json_array_size(a));
+	if (json_array_size(a) > SPEC_DATASETS)
+		return err_set(err, "spec: datasets has %zu entries; at most %d are possible.", json_array_size(a),
+		    SPEC_DATASETS);
 	s->datasets = calloc(json_array_size(a), sizeof(*s->datasets));
 	s->ndatasets = json_array_size(a);
 	for (size_t i = 0; i < s->ndatasets; i++) {

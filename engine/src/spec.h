@@ -11,6 +11,7 @@
 #include "waits.h"
 
 #define SPEC_NAME 128
+#define SPEC_DATASETS 256 /* at most */
 
 typedef enum { VC_DATA, VC_LOG, VC_CACHE, VC_SPECIAL, VC_COUNT } vclass_t;
 typedef enum { VK_STRIPE, VK_MIRROR, VK_RAIDZ1, VK_RAIDZ2, VK_RAIDZ3, VK_COUNT } vkind_t;

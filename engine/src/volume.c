@@ -51,6 +51,7 @@ static void let_go(fl_file_t *f)
 	if (f->dn != NULL)
 		dnode_rele(f->dn, f);
 	mutex_destroy(&f->attr_lock);
+	mutex_destroy(&f->xattr_lock);
 	kmem_free(f, sizeof(*f));
 }
 
@@ -64,6 +65,7 @@ static int attach(fl_volume_t *vol, uint64_t object, fl_file_t **out)
 	f->vol = vol;
 	f->object = object;
 	f->references = 1;
+	mutex_init(&f->xattr_lock, NULL, MUTEX_DEFAULT, NULL);
 	mutex_init(&f->attr_lock, NULL, MUTEX_DEFAULT, NULL);
 	if ((error = dnode_hold(vol->os, object, f, &f->dn)) == 0 &&
 	    (error = sa_buf_hold(vol->os, object, NULL, &f->bonus)) == 0) {
@@ -81,6 +83,8 @@ static int attach(fl_volume_t *vol, uint64_t object, fl_file_t **out)
 		return error;
 	}
 	sa_object_size(f->sa, &f->block, &blocks);
+	/* It may have been known before, and records of it may wait. */
+	f->indirect_txg = vol->indirect_txg;
 	f->unlinked = f->links == 0;
 	zfs_rangelock_init(&f->lock, widen_lock, f);
 	mutex_enter(&vol->lock);

@@ -4,11 +4,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "spec.h"
+
 #define FANOUT 1024.0 /* block pointers of 128 bytes in an indirect block of 128 KiB, as OpenZFS has them by default */
 #define LEVELS 8
 /* Of a block pointer, what no compression makes smaller: most of a checksum, and of an address. */
 #define POINTER 40.0
-#define DATASETS 64
 #define GROUPS 4 /* transaction groups that are under way, as OpenZFS has them */
 
 typedef struct {
@@ -36,7 +37,7 @@ static struct {
 		uint64_t txg;
 		double dirty[LEVELS]; /* … of these */
 	} group[GROUPS];
-} datasets[DATASETS];
+} datasets[SPEC_DATASETS];
 static size_t ndatasets;
 
 void weights_begin(double of)
@@ -79,8 +80,8 @@ static size_t dataset_of(int pool, uint64_t objset)
 	for (size_t i = 0; i < ndatasets; i++)
 		if (datasets[i].pool == pool && datasets[i].objset == objset)
 			return i;
-	if (ndatasets == DATASETS)
-		return DATASETS;
+	if (ndatasets == SPEC_DATASETS)
+		return SPEC_DATASETS;
 	datasets[ndatasets].pool = pool;
 	datasets[ndatasets].objset = objset;
 	return ndatasets++;
@@ -130,7 +131,7 @@ void weights_set(int pool, uint64_t objset, uint64_t object, const weights_file_
 		e->larger[k] = k == 0 ? 1.0
 				      : pointers(ceil(all / reach * FANOUT) / ceil(all / reach), (double)file->sector) /
 			pointers(ceil(part / reach * FANOUT) / ceil(part / reach), (double)file->sector);
-		if (is_new && file->written && d < DATASETS)
+		if (is_new && file->written && d < SPEC_DATASETS)
 			datasets[d].blocks[k] += ceil(part / reach);
 	}
 }
@@ -172,7 +173,8 @@ static double share_of_whole(double share, double times)
 /* Of a dataset's blocks of a level in the sample, the share that is dirty in a transaction group; 0: not known. */
 static double share_of_dirty(size_t d, size_t level, uint64_t txg)
 {
-	if (txg == 0 || d == DATASETS || datasets[d].group[txg % GROUPS].txg != txg || datasets[d].blocks[level] <= 0)
+	if (txg == 0 || d == SPEC_DATASETS || datasets[d].group[txg % GROUPS].txg != txg ||
+	    datasets[d].blocks[level] <= 0)
 		return 0;
 	return datasets[d].group[txg % GROUPS].dirty[level] / datasets[d].blocks[level];
 }
@@ -204,7 +206,7 @@ double weights_dirtied(weights_block_t b, uint64_t txg)
 	if (e == NULL || (b.level == 0 && is_certain(e, b)))
 		return 1.0;
 	d = dataset_of(b.pool, b.objset);
-	if (e->log || b.level == 0 || d == DATASETS || datasets[d].blocks[l] <= 0)
+	if (e->log || b.level == 0 || d == SPEC_DATASETS || datasets[d].blocks[l] <= 0)
 		return e->level[l];
 	if (datasets[d].group[txg % GROUPS].txg != txg) {
 		memset(&datasets[d].group[txg % GROUPS], 0, sizeof(datasets[d].group[0]));
@@ -237,9 +239,9 @@ bool weights_is_log(int pool, uint64_t objset, uint64_t object)
 
 void weights_logged(int pool, uint64_t objset, uint64_t bytes, double each)
 {
-	size_t i = each > 1.0 ? dataset_of(pool, objset) : DATASETS;
+	size_t i = each > 1.0 ? dataset_of(pool, objset) : SPEC_DATASETS;
 
-	if (i == DATASETS)
+	if (i == SPEC_DATASETS)
 		return;
 	datasets[i].pending += (double)bytes;
 	datasets[i].stand_for += (double)bytes * each;
@@ -247,10 +249,10 @@ void weights_logged(int pool, uint64_t objset, uint64_t bytes, double each)
 
 double weights_log(int pool, uint64_t objset, uint64_t bytes)
 {
-	size_t i = rate > 1.0 ? dataset_of(pool, objset) : DATASETS;
+	size_t i = rate > 1.0 ? dataset_of(pool, objset) : SPEC_DATASETS;
 	double mine, stand_for;
 
-	if (i == DATASETS || bytes == 0 || datasets[i].pending <= 0)
+	if (i == SPEC_DATASETS || bytes == 0 || datasets[i].pending <= 0)
 		return 1.0;
 	mine = fmin(datasets[i].pending, (double)bytes);
 	stand_for = datasets[i].stand_for * mine / datasets[i].pending;

@@ -30,12 +30,13 @@ static struct {
 	fl_volume_t **vols;
 	const calls_t *calls; /* [ndatasets] */
 	int listener;
+	pthread_mutex_t answering;
 	/* what was counted before control_reset() */
 	struct timespec since;
 	arc_count_t arc;
 	volume_count_t *volume;
 	uint64_t txg[16];
-} C;
+} C = {.answering = PTHREAD_MUTEX_INITIALIZER};
 
 void control_reset(void)
 {
@@ -215,7 +216,9 @@ static void *serve(void *arg)
 		n = recv(fd, line, sizeof(line) - 1, 0);
 		line[n > 0 ? n : 0] = '\0';
 		line[strcspn(line, "\r\n")] = '\0';
+		(void)pthread_mutex_lock(&C.answering);
 		o = answer(line);
+		(void)pthread_mutex_unlock(&C.answering);
 		text = json_dumps(o, JSON_COMPACT);
 		json_decref(o);
 		len = strlen(text) + 1;
@@ -226,6 +229,11 @@ static void *serve(void *arg)
 		(void)close(fd);
 	}
 	return arg;
+}
+
+void control_end(void)
+{
+	(void)pthread_mutex_lock(&C.answering);
 }
 
 /* By way of its directory: a socket's path has at most 107 bytes, that of a store may have more. */

@@ -10,5 +10,7 @@
 /* Serves with a thread of its own from here on. */
 int control_start(const char *path, const spec_t *spec, fl_volume_t **vols, const calls_t *calls, err_t *err);
 void control_reset(void);
+/* What is asked from here on is never answered: volumes and pools may go. */
+void control_end(void);
 
 #endif

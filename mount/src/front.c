@@ -97,7 +97,10 @@ static void stat_of(fl_file_t *f, struct stat *st)
 
 static double valid_s(const struct stat *st)
 {
-	return S_ISREG(st->st_mode) ? BLOCKS_S : FOREVER_S;
+	if (!S_ISREG(st->st_mode))
+		return FOREVER_S;
+	/* A write takes these rights away without a word to the kernel, which must not run the file with them then. */
+	return st->st_mode & (S_ISUID | S_ISGID) ? 0 : BLOCKS_S;
 }
 
 static void entry_of(fl_file_t *f, struct fuse_entry_param *e)
@@ -392,8 +395,11 @@ static void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *st, int to_s
 	mask |= to_set & (FUSE_SET_ATTR_MTIME | FUSE_SET_ATTR_MTIME_NOW) ? FL_MTIME : 0;
 	now_or(a.atime, to_set & FUSE_SET_ATTR_ATIME_NOW, &st->st_atim);
 	now_or(a.mtime, to_set & FUSE_SET_ATTR_MTIME_NOW, &st->st_mtim);
-	if (to_set & FUSE_SET_ATTR_SIZE)
+	if (to_set & FUSE_SET_ATTR_SIZE) {
+		if ((uint64_t)st->st_size < fl_size(f))
+			fl_commit_indirect(f);
 		error = fl_truncate(f, (uint64_t)st->st_size, &size_sync);
+	}
 	if (error == 0 && mask != 0)
 		error = fl_setattr(f, mask, &a, &sync);
 	if (error != 0) {
@@ -548,20 +554,14 @@ static void op_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_
 
 static void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset, struct fuse_file_info *fi)
 {
-	static __thread char *buf;
-	static __thread size_t room;
+	char *buf = malloc(size); /* not kept by the thread: libfuse ends and starts threads all the time */
 	uint64_t got = 0, began;
 	int error;
 
 	(void)fi;
-	if (size > room) {
-		free(buf);
-		room = 0;
-		if ((buf = malloc(size)) == NULL) {
-			(void)fuse_reply_err(req, ENOMEM);
-			return;
-		}
-		room = size;
+	if (buf == NULL) {
+		(void)fuse_reply_err(req, ENOMEM);
+		return;
 	}
 	began = latency_now();
 	error = fl_read(file_of(req, ino), (uint64_t)offset, buf, size, &got);
@@ -570,6 +570,7 @@ static void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset, s
 		(void)fuse_reply_buf(req, buf, got);
 	else
 		(void)fuse_reply_err(req, error);
+	free(buf);
 }
 
 /* Who writes to a program that runs with other rights takes them from it. */
@@ -578,6 +579,7 @@ static void drop_privileges(fuse_req_t req, fl_file_t *f)
 	fl_attr_t a;
 	bool sync;
 
+	(void)fl_removexattr(f, "security.capability", &sync);
 	if (fuse_req_ctx(req)->uid == 0)
 		return;
 	fl_getattr(f, &a);
@@ -637,14 +639,16 @@ static void op_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t offset,
 	int error, kind = mode & ~FALLOC_FL_KEEP_SIZE;
 
 	(void)fi;
-	if (kind == FALLOC_FL_PUNCH_HOLE || kind == FALLOC_FL_ZERO_RANGE)
+	if (kind == FALLOC_FL_PUNCH_HOLE || kind == FALLOC_FL_ZERO_RANGE) {
+		fl_commit_indirect(f);
 		error = fl_zero(f, (uint64_t)offset, (uint64_t)len, keep, &sync);
-	else if (kind != 0)
+	} else if (kind != 0) {
 		error = EOPNOTSUPP;
-	else if (!enough_room(front_of(req), (uint64_t)len))
+	} else if (!enough_room(front_of(req), (uint64_t)len)) {
 		error = ENOSPC;
-	else
+	} else {
 		error = fl_allocate(f, (uint64_t)offset, (uint64_t)len, keep, &sync);
+	}
 	commit(req, f, error == 0 && sync);
 	(void)fuse_reply_err(req, error);
 }

@@ -307,6 +307,7 @@ static void take_down(bool ready)
 	for (size_t i = M.spec.ndatasets; i-- > 0;)
 		if (M.fronts[i] != NULL && front_unmount(M.fronts[i]))
 			warn("%s was in use: what is open there gets errors from now on.", M.directory[i]);
+	control_end();
 	for (size_t i = 0; i < M.spec.ndatasets; i++)
 		fl_volume_forget(M.vols[i]);
 	for (size_t i = 0; i < M.spec.ndatasets; i++)

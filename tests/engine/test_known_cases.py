@@ -733,6 +733,25 @@ def test_file_operations_read_back(tmp_path: Path, noise: Path) -> None:
         assert out["status"] == "ok"
 
 
+def test_what_is_checked_of_a_file_ends_at_64_gib(tmp_path: Path, noise: Path) -> None:
+    """What is kept in memory to compare with ends there, also where a change goes on beyond."""
+    end = 1 << 36
+    ops = Ops()
+    for change in (
+        {"op": TRUNCATE, "size": 0},
+        {"op": FALLOCATE, "offset": 0, "size": 2 * end, "flags": PUNCH | KEEP_SIZE},
+    ):
+        ops.add(WRITE, offset=0, size=3 * 8192)
+        ops.add(WRITE, offset=end - 4096, size=8192)
+        ops.add(READ, offset=end - 4096, size=4096)
+        ops.add(**change)
+        ops.add(WRITE, offset=end - 100, size=10)
+        ops.add(READ, offset=0, size=3 * 8192)
+        ops.add(READ, offset=end - 4096, size=4096)
+    ops.add(TRUNCATE, size=0)
+    assert replay(tmp_path, spec(noise, size=0, verify=True), ops)["status"] == "ok"
+
+
 def test_life_of_a_file(tmp_path: Path, noise: Path) -> None:
     s = spec(noise, size=[0, 16 * MIB], properties={"recordsize": "128K"})
     ops = Ops(step=10_000_000)

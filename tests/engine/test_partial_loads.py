@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from engine_build import COPY, FSYNC, MIB, READ, UNLINK, WRITE, Ops, replay, spec
+from engine_build import COPY, FSYNC, MIB, O_DSYNC, READ, UNLINK, WRITE, Ops, replay, spec
 
 SIZE = 96 * MIB
 NO_PREFETCH = {"zfs_prefetch_disable": 1}
@@ -131,6 +131,18 @@ def test_a_sampled_file_counts_for_all(tmp_path: Path, half: Path) -> None:
     assert one["space"]["files"] == 8 * 16 * MIB
     assert one["space"]["allocated"] == pytest.approx(8 * 16 * MIB, rel=0.02)
     assert one["model"]["read_latency_ms"]["count"] == 8 * 64
+
+
+def test_the_log_of_each_of_many_datasets_counts_for_all(tmp_path: Path, noise: Path) -> None:
+    s = spec(noise, size=[MIB] * 70, sample=8)
+    s["datasets"] = [{"name": f"tank/{i}", "properties": {"recordsize": "8K"}} for i in range(70)]
+    ops = Ops()
+    for i, file in enumerate(s["files"]):
+        file |= {"dataset": f"tank/{i}", "sampled": True, "whole": 8 * MIB}
+        for k in range(4):
+            ops.add(WRITE, i, offset=k * 8192, size=8192, flags=O_DSYNC)
+    found = [d["zil_bytes"] for d in replay(tmp_path, s, ops)["measure"]["by_dataset"]]
+    assert found == [found[0]] * 70
 
 
 def test_a_file_that_is_sampled_less_counts_for_less(tmp_path: Path, half: Path) -> None:

@@ -6,17 +6,21 @@ anybody.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import random
 import signal
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
 import pytest
 from mount_children import Child, Signal, fails
 from mount_ground import LARGE, SMALL, Mounted, spec
+
+from ztune.onhost.host.mounted import MountError, ask
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -173,6 +177,24 @@ def test_a_signal_is_a_clean_end_under_load(
     mounted.start()
     assert records(top / "log") in (done, done + 1)
     assert mounted.mount.ready["replayed"] == 0, "after a clean end there is no log to replay"
+
+
+def test_who_asks_while_it_ends_does_not_disturb_it(own_mount: Callable[..., Mounted]) -> None:
+    mounted = own_mount()
+
+    def go_on() -> None:
+        with contextlib.suppress(MountError):
+            while True:
+                ask(mounted.store, "stats", 30)
+
+    for _ in range(3):
+        with ThreadPoolExecutor(3) as askers:
+            asked = [askers.submit(go_on) for _ in range(3)]
+            (mounted.places[LARGE] / "file").write_bytes(random.Random(1).randbytes(1 << 20))
+            mounted.stop()  # raises if it does not end with 0
+        for one in asked:
+            one.result()
+        mounted.start()
 
 
 def test_unsynced_data_survives_a_clean_end(own_mount: Callable[..., Mounted]) -> None:

@@ -6,6 +6,8 @@ import errno
 import os
 import random
 import stat
+import struct
+import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -223,6 +225,30 @@ class TestUsers:
         file = owned(place / "root", ALICE, ALICE, 0o6777)
         write(file)
         assert mode(file) == 0o6777, "root is trusted"
+
+    def test_what_was_written_by_another_does_not_run_with_its_rights(self, place: Path) -> None:
+        """Nor for the second for which the kernel may believe what it knows of a file."""
+        program = Path("/usr/bin/id").read_bytes()
+        file = owned(place / "id", 0, 0, 0o4777, program)
+        assert mode(file) == 0o4777
+
+        def write_and_run() -> str:
+            with file.open("r+b") as opened:
+                opened.write(program)
+            return subprocess.run([file, "-u"], capture_output=True, text=True, check=True).stdout
+
+        assert in_child(write_and_run, uid=BOB) == f"{BOB}\n"
+
+    @pytest.mark.parametrize("writer", [0, BOB])
+    def test_writing_takes_away_capabilities(self, place: Path, writer: int) -> None:
+        file = owned(place / "file", ALICE, ALICE, 0o777)
+        name, raw = "security.capability", struct.pack("<5I", 0x02000001, 1 << 13, 0, 0, 0)  # CAP_NET_RAW
+        os.setxattr(file, name, raw)
+        assert os.getxattr(file, name) == raw
+        with file.open("r+b") as opened:
+            in_child(lambda: os.write(opened.fileno(), b"x"), uid=writer)
+        with fails(errno.ENODATA):
+            os.getxattr(file, name)
 
     def test_a_database_runs_as_its_own_user(self, place: Path) -> None:
         """What initdb does in a directory that was handed over, with 0700 all the way."""

@@ -5,19 +5,21 @@ from __future__ import annotations
 import ctypes
 import errno
 import fcntl
+import itertools
 import mmap
 import os
 import random
 import signal
 import struct
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
 import pytest
 from mount_children import Child, Died, Signal, fails, in_child
-from mount_ground import Ground
+from mount_ground import Ground, Mounted, spec
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -385,6 +387,38 @@ def test_many_processes_write_to_one_map(each: Path) -> None:
         child.result()
     page = b"".join(bytes([who + 1]) * 100 for who in range(count)) + bytes(PAGE - 100 * count)
     assert path.read_bytes() == page * 64
+
+
+def test_attributes_are_set_while_memory_is_written_back(own_mount: Callable[..., Mounted]) -> None:
+    """Pages go to the file system in the background: a transaction group is full, and what has to wait for
+    the next one must hold nothing that this one needs.
+    """
+    mounted = own_mount(spec(tunables={"zfs_dirty_data_max": MIB, "zfs_delay_min_dirty_percent": 99}))
+    file, size = mounted.small / "file", 64 * MIB
+    file.touch()
+    os.truncate(file, size)
+
+    def store() -> None:
+        with opened(file) as fd, mmap.mmap(fd, size) as memory:
+            for n in range(3):
+                for at in range(0, size, PAGE):
+                    memory[at] = n + 1
+                memory.flush()
+
+    def name() -> None:
+        for n in itertools.count():
+            os.setxattr(file, "user.n", str(n).encode())
+
+    children = [Child(store), Child(name), Child(name)]
+    impatient = threading.Timer(60, mounted.kill)  # nobody comes out of it otherwise
+    impatient.start()
+    try:
+        children[0].result()
+    finally:
+        impatient.cancel()
+        for child in children:
+            child.kill()
+    assert os.getxattr(file, "user.n")
 
 
 # --- signals ----------------------------------------------------------------------------------------
