@@ -212,10 +212,6 @@ static void log_write(fl_file_t *f, dmu_tx_t *tx, uint64_t offset, uint64_t len,
 		offset += n;
 		left -= n;
 	}
-	if (kind == WR_INDIRECT) {
-		__atomic_store_n(&f->indirect_txg, tx->tx_txg, __ATOMIC_RELAXED);
-		__atomic_store_n(&vol->indirect_txg, tx->tx_txg, __ATOMIC_RELAXED);
-	}
 	if (kind != WR_INDIRECT) {
 		(void)__atomic_add_fetch(&vol->itx.in_log, len, __ATOMIC_RELAXED);
 		dsl_pool_wrlog_count(dmu_objset_pool(vol->os), (int64_t)len, tx->tx_txg);
@@ -460,15 +456,7 @@ static void commit_log(fl_volume_t *vol, uint64_t object)
 
 void fl_commit_file(fl_file_t *f)
 {
-	/* Before: what is written meanwhile may come too late for this commit. */
-	__atomic_store_n(&f->indirect_txg, 0, __ATOMIC_RELAXED);
 	commit_log(f->vol, f->object);
-}
-
-void fl_commit_indirect(fl_file_t *f)
-{
-	if (__atomic_load_n(&f->indirect_txg, __ATOMIC_RELAXED) > spa_last_synced_txg(f->vol->os->os_spa))
-		fl_commit_file(f);
 }
 
 void fl_commit_join(fl_file_t *f)

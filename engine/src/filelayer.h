@@ -127,12 +127,6 @@ int fl_seek(fl_file_t *file, bool hole, uint64_t *offset);
 
 /* fsync and fdatasync, which are the same in OpenZFS; nothing if sync=disabled. */
 void fl_commit_file(fl_file_t *file);
-/*
- * Before a file is cut short or gets a hole: commits its writes that the log would only point to.  When such a record
- * is made after a later write to the same block, the block has the later data already; the record of that write then
- * says only so, and a replay loses it to the truncation between them.  OpenZFS's own system call layer does not care.
- */
-void fl_commit_indirect(fl_file_t *file);
 /* The next commit on the volume, of whichever file, takes this file's records along. */
 void fl_commit_join(fl_file_t *file);
 /* sync, syncfs. */

@@ -23,9 +23,8 @@ struct fl_file {
 	uint64_t gen;
 	uint64_t size;  /* bytes; of a directory: entries.  Under the range lock, of a directory under vol->names */
 	uint32_t block; /* bytes */
-	uint64_t indirect_txg; /* of the last record that only points to a block, until a commit takes it; 0: none */
-	bool unlinked;         /* no name is left */
-	uint64_t references;   /* under vol->lock */
+	bool unlinked;  /* no name is left */
+	uint64_t references; /* under vol->lock */
 	zfs_rangelock_t lock;
 	kmutex_t xattr_lock; /* extended attributes; whoever has it may begin a transaction */
 	kmutex_t attr_lock;  /* what follows, and its changes on disk; within a transaction, never around one */
@@ -47,10 +46,9 @@ struct fl_volume {
 	kmutex_t lock;      /* the table of files */
 	fl_itx_t itx;
 	uint64_t commits;
-	uint64_t indirect_txg; /* of the last such record of any file */
-	uint64_t replayed;     /* log records */
-	int replay_error;      /* of the last record that was tried */
-	uint64_t replay_eof;   /* while one is: where the file ends at most, 0 = where the write does */
+	uint64_t replayed;   /* log records */
+	int replay_error;    /* of the last record that was tried */
+	uint64_t replay_eof; /* while one is: where the file ends at most, 0 = where the write does */
 	bool atime, relatime;
 #if OPENZFS_NUMBER >= 20200
 	zil_sums_t sums;

@@ -83,8 +83,6 @@ static int attach(fl_volume_t *vol, uint64_t object, fl_file_t **out)
 		return error;
 	}
 	sa_object_size(f->sa, &f->block, &blocks);
-	/* It may have been known before, and records of it may wait. */
-	f->indirect_txg = vol->indirect_txg;
 	f->unlinked = f->links == 0;
 	zfs_rangelock_init(&f->lock, widen_lock, f);
 	mutex_enter(&vol->lock);

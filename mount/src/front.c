@@ -395,11 +395,8 @@ static void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *st, int to_s
 	mask |= to_set & (FUSE_SET_ATTR_MTIME | FUSE_SET_ATTR_MTIME_NOW) ? FL_MTIME : 0;
 	now_or(a.atime, to_set & FUSE_SET_ATTR_ATIME_NOW, &st->st_atim);
 	now_or(a.mtime, to_set & FUSE_SET_ATTR_MTIME_NOW, &st->st_mtim);
-	if (to_set & FUSE_SET_ATTR_SIZE) {
-		if ((uint64_t)st->st_size < fl_size(f))
-			fl_commit_indirect(f);
+	if (to_set & FUSE_SET_ATTR_SIZE)
 		error = fl_truncate(f, (uint64_t)st->st_size, &size_sync);
-	}
 	if (error == 0 && mask != 0)
 		error = fl_setattr(f, mask, &a, &sync);
 	if (error != 0) {
@@ -639,16 +636,14 @@ static void op_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t offset,
 	int error, kind = mode & ~FALLOC_FL_KEEP_SIZE;
 
 	(void)fi;
-	if (kind == FALLOC_FL_PUNCH_HOLE || kind == FALLOC_FL_ZERO_RANGE) {
-		fl_commit_indirect(f);
+	if (kind == FALLOC_FL_PUNCH_HOLE || kind == FALLOC_FL_ZERO_RANGE)
 		error = fl_zero(f, (uint64_t)offset, (uint64_t)len, keep, &sync);
-	} else if (kind != 0) {
+	else if (kind != 0)
 		error = EOPNOTSUPP;
-	} else if (!enough_room(front_of(req), (uint64_t)len)) {
+	else if (!enough_room(front_of(req), (uint64_t)len))
 		error = ENOSPC;
-	} else {
+	else
 		error = fl_allocate(f, (uint64_t)offset, (uint64_t)len, keep, &sync);
-	}
 	commit(req, f, error == 0 && sync);
 	(void)fuse_reply_err(req, error);
 }

@@ -166,7 +166,7 @@ zpool export ztcut
 
 
 def test_a_cut_leaves_of_the_mount_what_it_leaves_of_the_kernel(tmp_path: Path, resume: Resume) -> None:
-    """But where the kernel keeps less than was synced: docs/durability.md, "What was found in OpenZFS"."""
+    """Also where that is less than was synced: docs/durability.md, "What was found in OpenZFS"."""
     try:
         program = mount_program.check()
     except ZtuneError as error:
@@ -190,9 +190,6 @@ def test_a_cut_leaves_of_the_mount_what_it_leaves_of_the_kernel(tmp_path: Path, 
         done = guest.run(["sh", "-c", CUT.format(rewrite=REWRITE, count=COUNT)], timeout=500)
         assert done.returncode == 0, done.stderr.decode()
     ours, theirs = json.loads(here.stdout), json.loads(done.stdout)
-    assert ours["short"] == {"a": 16384, "\0": 16384, "b": 65536}
-    assert theirs["short"] == {"a": 16384, "\0": 81920}
-    del ours["short"], theirs["short"]
     assert ours == theirs
     assert ours["plain"] == {"a": 65536, "b": 65536}
     assert ours["short-synced"] == {"a": 16384, "\0": 16384, "b": 65536}
