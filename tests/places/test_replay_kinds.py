@@ -38,3 +38,13 @@ def test_kinds_of_layouts_that_are_for_real_runs(
     target.check(study, study.layout)
     with pytest.raises(InputError, match=sentence):
         target.check(study, with_settings(study.layout, changes, "x"))
+
+
+def test_files_age_with_commits_but_where_the_recording_writes_and_never_syncs(
+    stand_in_engine: Path, tmp_path: Path
+) -> None:
+    roles = ("data", "index", "wal")  # of the index nothing is recorded
+    study = generic.build(set(roles))
+    target = Replay(make_trace(tmp_path / "t.trace", roles), engines.check())
+    spec = target.spec(study, with_settings(study.layout, {"age": "used"}, "x"), 1)
+    assert [file["rewrite"]["commits"] for file in spec["files"] if "rewrite" in file] == [False, True, True]

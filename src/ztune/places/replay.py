@@ -257,13 +257,15 @@ class Replay:
 
     @cached_property
     def _writes(self) -> dict[str, tuple[int, bool]]:
-        """Role → bytes of its usual write, the database's page where that is known; whether it is synced."""
+        """Role → bytes of its usual write, the database's page where that is known; and whether it is
+        synced, which is taken of what was only read."""
         pages = self.trace.manifest.page_size
         found: dict[str, tuple[int, bool]] = {}
         for group in summarise(self.trace, files=0).roles:
             moved = group.writes.size_bytes
             usual = min(max(max(moved, key=lambda size: moved[size]), 512), 16 << 20) if moved else WRITE
-            found[group.name] = pages.get(group.name, usual), group.sync_writes > 0  # type: ignore[call-overload]
+            synced = group.sync_writes > 0 or not moved
+            found[group.name] = pages.get(group.name, usual), synced  # type: ignore[call-overload]
         return found
 
     @property
