@@ -20,7 +20,7 @@ from recording import Seen, run_python
 
 from ztune.cli.record import command
 from ztune.cli.trace import command as trace_command
-from ztune.errors import InputError, MissingError
+from ztune.errors import InputError, MissingError, ZtuneError
 from ztune.onhost.probes import procfs
 from ztune.trace import recorders
 from ztune.trace.reader import Trace
@@ -242,7 +242,7 @@ def test_a_recording_that_does_not_begin_ends_its_command(
         raise error
 
     monkeypatch.setattr(Path, "write_text", fail)
-    with pytest.raises((InputError, KeyboardInterrupt), match=r"no space left for the trace|^$"):
+    with pytest.raises((ZtuneError, KeyboardInterrupt), match=r"no space left for the trace|^$"):
         Recording(work / "t.trace", command=["sleep", "60"], recorder=ebpf)
     (child,) = children
     until = time.monotonic() + 30
@@ -289,7 +289,7 @@ f = os.open({str(work / "a")!r}, os.O_RDWR | os.O_CREAT)
 for i in range(40000):
     os.pwrite(f, b"x", i)
 """
-        with pytest.raises(InputError, match=r"(?i)no space left"):
+        with pytest.raises(ZtuneError, match=r"(?i)no space left"):
             record(
                 Recording(disk / "t.trace", command=[sys.executable, "-I", "-c", script], recorder=recorder)
             )
@@ -298,7 +298,7 @@ for i in range(40000):
             return
         # What was recorded stays; with more room it becomes a trace.
         partial = disk / "t.trace.partial"
-        with pytest.raises(InputError, match="no space left"):
+        with pytest.raises(ZtuneError, match="no space left"):
             recover(partial)
         subprocess.run(["mount", "-o", "remount,size=40m", str(disk)], check=True)
         trace = recover(partial)
