@@ -5,6 +5,8 @@ docs/recommendation.md states the rule in words and gives an example.
 
 from __future__ import annotations
 
+import functools
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -109,14 +111,23 @@ def select(
     for position, metric in enumerate(minimise):
         if len(left) == 1:
             break
-        limit = PRICE if position else FIRST_PRICE
-        prices = {c.hash: _price(c, left, metric, minimise[position + 1 :], within, limit) for c in left}
-        least = min(_value(c, metric) for c in left)
-        first = [c for c in left if _value(c, metric) <= least * (1 + within)]
-        held |= {c.hash: prices[c.hash] for c in first if prices[c.hash]}
-        left = [c for c in left if not prices[c.hash]]
-        least = min(_value(c, metric) for c in left)
-        near = [c for c in left if _value(c, metric) <= least * (1 + within)]
+        price = functools.partial(
+            _price, others=left, metric=metric, later=minimise[position + 1 :], within=within,
+            limit=PRICE if position else FIRST_PRICE,
+        )  # fmt: skip
+        # The nearest are asked first: of many layouts, to hold each against each other takes long.
+        for once in itertools.count():
+            least = min(_value(c, metric) for c in left)
+            near = [c for c in left if _value(c, metric) <= least * (1 + within)]
+            prices = {c.hash: said for c in near if (said := price(c))}
+            if once == 0:
+                held |= prices
+            if not prices:
+                break
+            left = [c for c in left if c.hash not in prices]
+        far = (c for c in left if _value(c, metric) > least * (1 + within) and not price(c))
+        # Of the first metric it is enough that there is one; how many there are is said of the others.
+        left = [*near, *(far if position else itertools.islice(far, 1))]
         if len(near) < len(left):
             label = left[0].metric(metric).label
             if len(near) == 1:
