@@ -459,12 +459,6 @@ void fl_commit_file(fl_file_t *f)
 	commit_log(f->vol, f->object);
 }
 
-void fl_commit_join(fl_file_t *f)
-{
-	if (f->vol->os->os_sync != ZFS_SYNC_DISABLED)
-		zil_async_to_sync(f->vol->zil, f->object);
-}
-
 void fl_commit_volume(fl_volume_t *vol)
 {
 	commit_log(vol, 0);

@@ -127,8 +127,6 @@ int fl_seek(fl_file_t *file, bool hole, uint64_t *offset);
 
 /* fsync and fdatasync, which are the same in OpenZFS; nothing if sync=disabled. */
 void fl_commit_file(fl_file_t *file);
-/* The next commit on the volume, of whichever file, takes this file's records along. */
-void fl_commit_join(fl_file_t *file);
 /* sync, syncfs. */
 void fl_commit_volume(fl_volume_t *vol);
 

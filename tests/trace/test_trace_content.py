@@ -116,6 +116,14 @@ def test_what_cannot_be_read_is_skipped(tmp_path: Path) -> None:
     assert sample_files({str(tmp_path / name): "data" for name in names}) == ([], [])
 
 
+def test_the_access_time_stays(tmp_path: Path) -> None:
+    path = tmp_path / "f"
+    path.write_bytes(half(1 << 20))
+    os.utime(path, (1_000_000_000, 1_700_000_000))
+    assert measured({path: "data"})
+    assert path.stat().st_atime == 1_000_000_000
+
+
 def test_the_seed_decides(tmp_path: Path) -> None:
     (tmp_path / "f").write_bytes(b"".join(noise(n, n) + bytes(8192 - n) for n in range(1, 8192, 2)))
     one, same, other = (

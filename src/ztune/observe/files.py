@@ -327,7 +327,7 @@ def _drawn(kept: _Role, size: int) -> _Drawn:
         if (path, start) not in numbers:
             if budget <= 0:
                 break
-            content = _read(path, start, size)
+            content = noatime.part(path, start, size)
             numbers[path, start] = len(found.pieces) if content else None
             if content:
                 found.pieces.append(_Piece(content, whole=start == 0 and len(content) == file_size))
@@ -337,19 +337,6 @@ def _drawn(kept: _Role, size: int) -> _Drawn:
             found.places.append((number, offset - start))
     found.nearly_all = sum(len(piece.content) for piece in found.pieces) >= _NEARLY_ALL * kept.files.bytes
     return found
-
-
-def _read(path: str, start: int, size: int) -> bytes:
-    try:
-        fd = noatime.open_file(path, os.O_NOFOLLOW)
-    except OSError:
-        return b""
-    try:
-        return os.pread(fd, size, start)
-    except OSError:
-        return b""
-    finally:
-        os.close(fd)
 
 
 @dataclass(frozen=True, slots=True)

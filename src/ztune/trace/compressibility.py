@@ -23,6 +23,7 @@ import numpy as np
 import zstandard
 
 from ztune.errors import InputError, naming
+from ztune.onhost.host import noatime
 from ztune.onhost.words import ROLES
 from ztune.trace.manifest import Compressibility, Sample
 from ztune.units import is_power_of_two
@@ -182,24 +183,11 @@ def _draw_pieces(paths: Iterable[str], piece_size: int, rng: np.random.Generator
     for number in rng.choice(int(ends[-1]), min(int(ends[-1]), most), replace=False):
         index = int(np.searchsorted(ends, number, "right"))
         nth = firsts[index] + int(number) - int(ends[index] - counts[index])
-        if piece := _read(extents[index].path, nth * piece_size, min(piece_size, budget)):
+        if piece := noatime.part(extents[index].path, nth * piece_size, min(piece_size, budget)):
             yield piece
             budget -= len(piece)
         if budget < 4096:
             return
-
-
-def _read(path: str, offset: int, size: int) -> bytes:
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    except OSError:
-        return b""
-    try:
-        return os.pread(fd, size, offset)
-    except OSError:
-        return b""
-    finally:
-        os.close(fd)
 
 
 def _draw_blocks(pieces: list[bytes], size: int, rng: np.random.Generator) -> list[bytes]:
@@ -218,7 +206,7 @@ def _draw_blocks(pieces: list[bytes], size: int, rng: np.random.Generator) -> li
 
 def _blocks_at(places: Iterable[tuple[str, int]], size: int, most: int) -> list[bytes]:
     """Return the first ``most`` blocks of ``size`` bytes at ``places`` that are still there."""
-    return list(itertools.islice(filter(None, (_read(path, at, size) for path, at in places)), most))
+    return list(itertools.islice(filter(None, (noatime.part(path, at, size) for path, at in places)), most))
 
 
 def _measure(
