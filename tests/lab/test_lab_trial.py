@@ -71,6 +71,13 @@ class Lab:
         assert self.guest is not None
         return self.guest.run(["sh", "-euc", text], check=True, timeout=300).stdout.decode()
 
+    def where_it_is(self) -> str:
+        """What runs in the guest, what it waits for in the kernel, and what the kernel last said."""
+        return self.shell(
+            "ps -eo pid,ppid,stat,wchan:30,args | grep -v '\\['; dmesg | tail -n 30; "
+            "for p in /proc/[0-9]*; do grep -qs '^State:.*D' $p/status && cat $p/comm $p/stack; done; true"
+        )
+
     def program(self, *words: str) -> tuple[int, list[dict[str, Any]]]:
         """Run the trial program to its end; return its exit code and what it printed."""
         assert self.guest is not None
@@ -156,7 +163,15 @@ def watched(lab: Lab) -> dict[str, Any]:
     command.write(json.dumps(lab.spec("r-lab-0001", job, probes)).encode() + b"\n")
     text = {Frame.STDOUT: b"", Frame.STDERR: b""}
     found: dict[str, Any] = {"events": []}
-    while (piece := command.read(600)) is not None:
+    while True:
+        try:
+            piece = command.read(600)
+        except TimeoutError:
+            command.signal(signal.SIGUSR1)
+            said = lab.where_it_is() + command.read_stderr().decode()
+            raise AssertionError(f"the trial hangs after {found['events'][-3:]}: {text}\n{said}") from None
+        if piece is None:
+            break
         frame, data = piece
         *lines, text[frame] = (text[frame] + data).split(b"\n")
         for line in lines:

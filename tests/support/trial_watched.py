@@ -2,12 +2,15 @@
 
 ``python3 trial_watched.py PYZ FOLDER``: the trial program as it is, but right before the measure window opens
 and right after it closed it writes what ``zpool`` and ``/sys/block`` say into standard error as a line of
-JSON, and waits until FOLDER/NAME exists: by then the test has asked the disks themselves.
+JSON, and waits until FOLDER/NAME exists: by then the test has asked the disks themselves. SIGUSR1 prints
+where its threads are.
 """
 
 from __future__ import annotations
 
+import faulthandler
 import json
+import signal
 import subprocess
 import sys
 import time
@@ -62,5 +65,6 @@ class Watched(measure.KernelWindow):
 
 
 if __name__ == "__main__":
+    faulthandler.register(signal.SIGUSR1, all_threads=True)
     measure.begin = Watched
     sys.exit(main.main(["run"]))
