@@ -20,6 +20,7 @@ from ztune.trace.enough import Recorded
 from ztune.trace.figures import GroupSummary, Transfers
 from ztune.trace.manifest import Manifest
 from ztune.trace.one_dataset import Together, together
+from ztune.trace.propose import without_role
 from ztune.trace.reader import Trace
 from ztune.trace.summary import summarise
 from ztune.units import format_size
@@ -46,7 +47,7 @@ def built_for(trace: Trace) -> Study:
     arc, said = host_arc(manifest)
     notes = [_together_note(pairs)] if pairs else []
     notes += [text for of in datasets if (text := _counted(counted, of).lacks(manifest))]
-    notes += [said] if said else []
+    notes += [text for text in (without_role(trace), said) if text]
     study = generic.build(roles, groups=groups, seen=seen, arc=arc, notes=notes)
     _check_left(study, trace)
     return study
