@@ -32,8 +32,11 @@ _NO_SLOG = "No log device was tried: too few commits were recorded."
 _RATIOS = range(16 << 10, (128 << 10) + 1)
 
 
-def built_for(trace: Trace) -> Study:
-    """Return the study of a trace for which there is no ready one. Raises InputError if it is damaged."""
+def built_for(trace: Trace, *, arc: bool = False) -> Study:
+    """Return the study of a trace for which there is no ready one; ``arc``: whether the user gives it one.
+
+    Raises InputError if the trace is damaged.
+    """
     manifest = trace.manifest
     roles = {str(f.role) for f in manifest.files if f.role is not None}
     workload = manifest.workload.name if manifest.workload is not None else None
@@ -44,11 +47,11 @@ def built_for(trace: Trace) -> Study:
     datasets = joined(roles, groups)
     seen = {of[0]: _role_io([summaries[r] for r in of if r in summaries], _counted(counted, of), manifest)
             for of in datasets}  # fmt: skip
-    arc, said = host_arc(manifest)
+    size, said = (None, "") if arc else host_arc(manifest)
     notes = [_together_note(pairs)] if pairs else []
     notes += [text for of in datasets if (text := _counted(counted, of).lacks(manifest))]
     notes += [text for text in (without_role(trace), said) if text]
-    study = generic.build(roles, groups=groups, seen=seen, arc=arc, notes=notes)
+    study = generic.build(roles, groups=groups, seen=seen, arc=size, notes=notes)
     _check_left(study, trace)
     return study
 
