@@ -220,6 +220,21 @@ def settable(dataset: Dataset, layout: Layout) -> dict[str, str]:
     }
 
 
+def settable_unseen(dataset: Dataset, layout: Layout) -> dict[str, str]:
+    """Return what of ``settable`` is set on a dataset of which nothing is known: not ``copies`` at its
+    default, which is the least. All it could do is take away what somebody set on purpose."""
+    out = settable(dataset, layout)
+    if out.get("copies") == PROPERTIES["copies"].default:
+        del out["copies"]
+    return out
+
+
+UNSEEN = (
+    "What is there now was not looked at: leave out sync=standard where sync=always, and checksum=on where a "
+    "stronger checksum was set on purpose."
+)
+"""Said where ``settable_unseen`` is set."""
+
 _OPTIONAL = ("secondarycache", "special_small_blocks")
 
 
@@ -341,10 +356,10 @@ def _closing(
     out.append("#")
     out += comment(
         "For datasets that exist already. This changes new blocks only; "
-        "a file of more than one block keeps its record size until it is copied:"
+        f"a file of more than one block keeps its record size until it is copied. {UNSEEN}"
     )
     for dataset in ordered:
-        settings = " ".join(shlex.quote(f"{k}={v}") for k, v in settable(dataset, layout).items())
+        settings = " ".join(shlex.quote(f"{k}={v}") for k, v in settable_unseen(dataset, layout).items())
         out.append(f"#   zfs set {settings} ROOT/{names[dataset.name]}")
     if r.hazards:
         out += ["#", *comment("Know before you run this:")]
