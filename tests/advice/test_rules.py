@@ -304,6 +304,13 @@ def test_reasons_follow_the_role_and_the_page() -> None:
     assert reason("unheard", facts) == ("", "")
 
 
+def test_a_log_beside_data_has_no_say_in_why_their_records_are_as_large() -> None:
+    result = only(layout({"recordsize": "64K"}))
+    facts = dataset_facts(result, result.layout.datasets[0], "postgres-oltp", POSTGRES)
+    assert reason("recordsize", {**facts, "roles": ["data", "wal"]})[0].startswith("One record holds several")
+    assert reason("recordsize", {**facts, "roles": ["wal", "temp"]})[0].startswith("A log is rewritten")
+
+
 def test_every_default_that_a_role_shows_has_a_reason() -> None:
     plain = only(layout())
     facts = dataset_facts(plain, plain.layout.datasets[0], "postgres-oltp", POSTGRES)
