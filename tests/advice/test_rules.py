@@ -294,6 +294,12 @@ def test_raidz_sectors(sectors: int, disks: int, parity: int, allocated: int) ->
     assert raidz_sectors(sectors, disks, parity) == allocated
 
 
+def test_modelled_time_is_not_said_to_leave_compression_out() -> None:
+    # It has it in: places/calibration.py, charge.
+    said = next(h for h in hazards(only(layout({"compression": "zstd-9"}))) if h.id == "slow-compression")
+    assert "Modelled time counts it as if all processors" in said.sentence
+
+
 def test_reasons_follow_the_role_and_the_page() -> None:
     wal = only(layout())
     facts = dataset_facts(wal, wal.layout.datasets[1], "postgres-oltp", POSTGRES)
