@@ -300,6 +300,11 @@ def test_modelled_time_is_not_said_to_leave_compression_out() -> None:
     assert "Modelled time counts it as if all processors" in said.sentence
 
 
+def test_settings_that_a_run_may_have_tried_are_not_said_to_be_untried() -> None:
+    said = next(h for h in hazards(only(layout()), "postgres-oltp") if h.id == "wal-recycling")
+    assert said.sentence.endswith("unless this run tried them.")
+
+
 def test_reasons_follow_the_role_and_the_page() -> None:
     wal = only(layout())
     facts = dataset_facts(wal, wal.layout.datasets[1], "postgres-oltp", POSTGRES)
