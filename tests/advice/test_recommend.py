@@ -190,6 +190,17 @@ def test_no_pair_is_said_and_lowers_the_confidence() -> None:
     )
 
 
+def test_a_setting_has_one_name_whatever_its_dataset_is_called() -> None:
+    raw = ev.base_layout(
+        dataset=[{"name": "tank/pg", "roles": ["data", "index"]}, {"name": "tank/pg/x", "roles": ["wal"]}]
+    )
+    base = parse_layout(raw)
+    both = with_settings(base, {"data.recordsize": "8K", "data.compression": "off"}, "both")
+    trials = [ev.trial(base, 1, measure(100), baseline=True), ev.trial(both, 2, measure(50))]
+    said = next(t for t in chosen(trials).confidence.reasons if t.startswith("Not screened alone"))
+    assert said.startswith("Not screened alone: data.recordsize, data.compression. ")
+
+
 def test_a_pair_in_another_context_is_quoted_as_such() -> None:
     trials = run_of(
         ({}, measure(100)),
