@@ -201,6 +201,19 @@ def test_a_setting_has_one_name_whatever_its_dataset_is_called() -> None:
     assert said.startswith("Not screened alone: data.recordsize, data.compression. ")
 
 
+def test_what_has_something_where_there_is_nothing_now_is_no_better() -> None:
+    def counted(time: float, flushes: int) -> dict[str, Any]:
+        return measure(time, physical={"write_bytes": 1e9, "flushes": flushes})
+
+    trials = run_of(
+        ({}, counted(100, 0)),
+        ({"data.recordsize": "8K"}, counted(100, 9)),
+        ({"data.recordsize": "16K"}, counted(150, 0)),
+    )
+    change = prop(chosen(trials, minimise=("flushes", "modelled_s")), "data", "recordsize").change
+    assert change.other == "16K" and change.sentence.index("16K (") < change.sentence.index("8K ("), change
+
+
 def test_a_pair_in_another_context_is_quoted_as_such() -> None:
     trials = run_of(
         ({}, measure(100)),
