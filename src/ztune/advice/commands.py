@@ -344,12 +344,7 @@ def _closing(
         if value != TUNABLES[name].default:
             out += comment(f"{name}={value}: {TUNABLES[name].doc} Linux, until the next boot:", "  ")
             out.append(f"#     echo {value} > /sys/module/zfs/parameters/{name}")
-    out += comment(
-        f"The {'replay gave the ARC' if r.basis == 'modelled' else 'ARC was limited to'} "
-        f"{units.amount(layout.arc)}. To set such a limit on Linux until the next boot:",
-        "  ",
-    )
-    out.append(f"#     echo {layout.arc} > /sys/module/zfs/parameters/zfs_arc_max")
+    out += [f"#   {line}" for line in _arc_lines(r, layout)]
     if layout.database:
         settings = ", ".join(f"{name} = {value}" for name, value in sorted(layout.database.items()))
         out += comment(f"In the database: {settings}.", "  ")
@@ -366,6 +361,19 @@ def _closing(
         for hazard in r.hazards:
             out += comment(f"- {hazard.severity}: {hazard.sentence}", "  ")
     return out
+
+
+def _arc_lines(r: Recommendation, layout: Layout) -> list[str]:
+    """Return what is said of the ARC: the size that trials had is that of a trial, unless it was found."""
+    given = "replay gave the ARC" if r.basis == "modelled" else "ARC was limited to"
+    found = any(change.setting == "arc" for change in r.changes)
+    meant = "" if found else ", which is no advice: leave it the memory that the host can spare"
+    text = f"The {given} {units.amount(layout.arc)}{meant}. To set a limit on Linux until the next boot:"
+    size = str(layout.arc) if found else "BYTES"
+    return [
+        *(line.removeprefix("# ") for line in comment(text)),
+        f"  echo {size} > /sys/module/zfs/parameters/zfs_arc_max",
+    ]
 
 
 def _pool_lines(pool: Pool, r: Recommendation, layout: Layout) -> list[str]:
