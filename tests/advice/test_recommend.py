@@ -136,6 +136,23 @@ def test_a_layout_that_nearly_fits_in_the_arc_limits_the_trust() -> None:
 
     assert "1.5 times the modelled ARC" in reasons(1.5 * (64 << 20))
     assert "times the modelled ARC" not in reasons(3.0 * (64 << 20))
+    # The base is kept, so there is no gain that could come from memory.
+    assert "part of its gain" not in reasons(1.5 * (64 << 20))
+
+
+def test_memory_explains_a_gain_only_where_the_base_does_not_fit() -> None:
+    def reasons(base: float, other: float) -> str:
+        arc = 64 << 20
+        found = [
+            measure(time, space=times * arc, arc={"c_max": arc}) for time, times in ((100, base), (50, other))
+        ]
+        r = chosen(run_of(({}, found[0]), ({"data.compression": "zstd-3"}, found[1])))
+        assert r.layout_name == "data.compression=zstd-3"
+        return " ".join(r.confidence.reasons)
+
+    assert "1.2 times the modelled ARC, which keeps blocks compressed: part of its gain" in reasons(2.5, 1.2)
+    said = reasons(0.02, 0.01)
+    assert "in a part of the modelled ARC" in said and "part of its gain" not in said
 
 
 def test_durability_comes_before_speed() -> None:
