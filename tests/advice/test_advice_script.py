@@ -12,7 +12,7 @@ import evidence as ev
 import pytest
 
 from ztune.advice.commands import create_commands, properties, relative_names, script
-from ztune.advice.model import Recommendation
+from ztune.advice.model import Recommendation, SettingChange
 from ztune.advice.recommend import recommend
 from ztune.study.layout import parse_layout
 
@@ -247,3 +247,19 @@ def test_the_shell_and_shellcheck_accept_it(tmp_path: Path, raw: dict[str, Any] 
     if shutil.which("shellcheck"):
         done = subprocess.run(["shellcheck", file], capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout
+
+
+def test_the_arc_of_a_replay_is_no_advice_unless_it_was_found() -> None:
+    text = script(recommendation())
+    assert "echo BYTES > /sys/module/zfs/parameters/zfs_arc_max" in text
+    assert "which is no advice: leave it the memory" in text.replace("\n#   ", " ")
+    smaller = [parse_layout({**ev.base_layout(arc=arc), "name": arc}) for arc in ("128M", "64M")]
+    found = recommend(ev.run(), ev.trials(smaller), manifest=ev.manifest())
+    found = found.model_copy(
+        update={
+            "layout": smaller[1].to_json(),
+            "changes": [SettingChange(setting="arc", now="128M", value="64M")],
+        }
+    )
+    text = script(found)
+    assert f"echo {64 << 20} > /sys/module/zfs/parameters/zfs_arc_max" in text and "no advice" not in text

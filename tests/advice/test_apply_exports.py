@@ -6,6 +6,7 @@ import json
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -79,6 +80,21 @@ def test_ansible_for_existing_datasets() -> None:
     assert line["line"] == "options zfs zfs_txg_timeout=10"  # type: ignore[index]
     (now,) = [t for t in found if "ansible.builtin.shell" in t]
     assert now["when"] == "(ztune_zfs_txg_timeout.content | b64decode | trim) != '10'"
+
+
+@pytest.mark.parametrize(("changes", "given"), [(CHANGES, False), ({"data.copies": "2"}, True)])
+def test_what_is_set_unseen_takes_no_copies_away(changes: dict[str, Any], given: bool) -> None:
+    recommendation = recommended(changes)
+    script = exports.shell(recommendation, MAPPING, None)
+    (line,) = [one for one in script.splitlines() if one.startswith("run") and one.endswith(" tank/pg")]
+    task = exports.ansible(recommendation, MAPPING).partition('index on tank/pg"')[2].partition("wal on")[0]
+    asked = json.loads(exports.as_json(recommendation, MAPPING, None))["datasets"][0]["properties"]
+    by_hand = exports.shell(recommendation, {}, None).partition("#   zfs set")[2]
+    for text in (line, task, " ".join(asked), by_hand.partition("\n")[0]):
+        assert ("copies" in text) is given, text
+        assert "sync" in text
+    # Comments are broken into lines.
+    assert "where sync=always" in script.replace("\n# ", " ")
 
 
 def test_ansible_for_new_datasets() -> None:

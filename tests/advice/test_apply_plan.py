@@ -160,6 +160,53 @@ def test_rewriting_what_is_there(machine: Machine) -> None:
     assert any("too little room" in s for s in plan.targets[0].rewrite)
 
 
+def test_a_copy_is_encrypted_as_what_it_copies(machine: Machine) -> None:
+    key = {"encryption": "aes-256-gcm", "keyformat": "hex", "keylocation": "file:///etc/pg.key"}
+
+    def prepare(state: dict[str, Any]) -> None:
+        for name in ("tank/pg", "tank/pg/wal"):
+            state["datasets"][name].setdefault("facts", {}).update(key, encryptionroot="tank/pg")
+
+    machine.change(prepare)
+    (target,) = planned({"data.recordsize": "16K"}, {"data": "tank/pg"}).targets
+    (create,) = [c for c in target.commands if c.startswith("zfs create")]
+    assert all(f"-o {name}={value}" in create for name, value in key.items())
+    assert "so copy these too: tank/pg/wal." in " ".join(target.rewrite)
+    assert not any("tank/pg.old/wal" in c for c in target.commands)
+    assert target.commands[-1].endswith("with all of its snapshots: zfs destroy tank/pg.old")
+    # What has its key from above gets it again, and is moved.
+    machine.change(
+        lambda s: [
+            s["datasets"][n]["facts"].update(encryptionroot="tank") for n in ("tank/pg", "tank/pg/wal")
+        ]
+    )
+    (target,) = planned({"data.recordsize": "16K"}, {"data": "tank/pg"}).targets
+    assert not any("encryption" in c for c in target.commands)
+    assert "zfs rename tank/pg.old/wal tank/pg/wal" in target.commands
+
+
+def test_a_copied_volume_keeps_its_properties_and_its_key(machine: Machine) -> None:
+    volume = {"type": "volume", "guid": "9", "local": {"compression": "off", "sync": "always"},
+              "facts": {"referenced": "1073741824"}}  # fmt: skip
+    machine.change(lambda s: s["datasets"].update({"tank/vol": volume}))
+    asked = {"data.volume": "8G", "data.compression": "zstd-3"}
+    (target,) = planned(asked, {"data": "tank/vol"}).targets
+    (send,) = [c for c in target.commands if c.startswith("zfs send")]
+    assert "receive -o sync=always -o compression=zstd-3 tank/vol.new" in send
+    machine.change(lambda s: s["datasets"]["tank/vol"]["facts"].update(encryptionroot="tank/vol"))
+    (target,) = planned(asked, {"data": "tank/vol"}).targets
+    assert target.commands == () and "with a key of its own" in target.rewrite[-1]
+
+
+def test_what_can_t_be_copied_by_commands_gets_none(machine: Machine) -> None:
+    machine.change(lambda s: s["datasets"]["tank"].update(facts={"referenced": "4096000"}))
+    (target,) = planned({"data.recordsize": "16K"}, {"data": "tank"}).targets
+    assert target.commands == () and "root of a pool can't be renamed" in target.rewrite[-1]
+    machine.change(lambda s: s["datasets"]["tank/pg"]["facts"].update(mounted="no"))
+    (target,) = planned({"data.recordsize": "16K"}, {"data": "tank/pg"}).targets
+    assert target.commands == () and "not mounted" in target.rewrite[-1]
+
+
 def test_the_pool_is_compared_and_never_changed(machine: Machine) -> None:
     plan = planned({"slog": "mirror 2 nvme", "pool.tank.ashift": 13})
     said = " ".join(plan.pool)

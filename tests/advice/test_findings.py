@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -54,6 +55,14 @@ def test_each_fact_that_a_rule_needs_leaves_it_open_when_it_is_unknown(rule: Any
         without = {**subject.facts, fact: None}
         assert holds(rule.when, without) is not True
         assert fact in missing(rule.when, without)
+
+
+@pytest.mark.parametrize(("kinds", "said"), [(["sqlite"], False), (["sqlite", "mariadb"], True), ([], True)])
+def test_a_log_that_has_to_lie_beside_the_data_is_left_there(kinds: list[str], said: bool) -> None:
+    seen = of(CASES["data-and-wal-together"][0])
+    databases = [replace(seen.databases[0], kind=kind) for kind in kinds]
+    found = findings(seen.model_copy(update={"databases": tuple(databases)}))
+    assert ("data-and-wal-together" in {f.id for f in found}) is said
 
 
 def test_a_sound_layout_has_neither_dangers_nor_warnings() -> None:

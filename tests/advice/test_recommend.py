@@ -136,6 +136,23 @@ def test_a_layout_that_nearly_fits_in_the_arc_limits_the_trust() -> None:
 
     assert "1.5 times the modelled ARC" in reasons(1.5 * (64 << 20))
     assert "times the modelled ARC" not in reasons(3.0 * (64 << 20))
+    # The base is kept, so there is no gain that could come from memory.
+    assert "part of its gain" not in reasons(1.5 * (64 << 20))
+
+
+def test_memory_explains_a_gain_only_where_the_base_does_not_fit() -> None:
+    def reasons(base: float, other: float) -> str:
+        arc = 64 << 20
+        found = [
+            measure(time, space=times * arc, arc={"c_max": arc}) for time, times in ((100, base), (50, other))
+        ]
+        r = chosen(run_of(({}, found[0]), ({"data.compression": "zstd-3"}, found[1])))
+        assert r.layout_name == "data.compression=zstd-3"
+        return " ".join(r.confidence.reasons)
+
+    assert "1.2 times the modelled ARC, which keeps blocks compressed: part of its gain" in reasons(2.5, 1.2)
+    said = reasons(0.02, 0.01)
+    assert "in a part of the modelled ARC" in said and "part of its gain" not in said
 
 
 def test_durability_comes_before_speed() -> None:
@@ -188,6 +205,30 @@ def test_no_pair_is_said_and_lowers_the_confidence() -> None:
     assert any(
         "data.recordsize, data.compression" in t or "data.compression" in t for t in r.confidence.reasons
     )
+
+
+def test_a_setting_has_one_name_whatever_its_dataset_is_called() -> None:
+    raw = ev.base_layout(
+        dataset=[{"name": "tank/pg", "roles": ["data", "index"]}, {"name": "tank/pg/x", "roles": ["wal"]}]
+    )
+    base = parse_layout(raw)
+    both = with_settings(base, {"data.recordsize": "8K", "data.compression": "off"}, "both")
+    trials = [ev.trial(base, 1, measure(100), baseline=True), ev.trial(both, 2, measure(50))]
+    said = next(t for t in chosen(trials).confidence.reasons if t.startswith("Not screened alone"))
+    assert said.startswith("Not screened alone: data.recordsize, data.compression. ")
+
+
+def test_what_has_something_where_there_is_nothing_now_is_no_better() -> None:
+    def counted(time: float, flushes: int) -> dict[str, Any]:
+        return measure(time, physical={"write_bytes": 1e9, "flushes": flushes})
+
+    trials = run_of(
+        ({}, counted(100, 0)),
+        ({"data.recordsize": "8K"}, counted(100, 9)),
+        ({"data.recordsize": "16K"}, counted(150, 0)),
+    )
+    change = prop(chosen(trials, minimise=("flushes", "modelled_s")), "data", "recordsize").change
+    assert change.other == "16K" and change.sentence.index("16K (") < change.sentence.index("8K ("), change
 
 
 def test_a_pair_in_another_context_is_quoted_as_such() -> None:

@@ -294,6 +294,17 @@ def test_raidz_sectors(sectors: int, disks: int, parity: int, allocated: int) ->
     assert raidz_sectors(sectors, disks, parity) == allocated
 
 
+def test_modelled_time_is_not_said_to_leave_compression_out() -> None:
+    # It has it in: places/calibration.py, charge.
+    said = next(h for h in hazards(only(layout({"compression": "zstd-9"}))) if h.id == "slow-compression")
+    assert "Modelled time counts it as if all processors" in said.sentence
+
+
+def test_settings_that_a_run_may_have_tried_are_not_said_to_be_untried() -> None:
+    said = next(h for h in hazards(only(layout()), "postgres-oltp") if h.id == "wal-recycling")
+    assert said.sentence.endswith("unless this run tried them.")
+
+
 def test_reasons_follow_the_role_and_the_page() -> None:
     wal = only(layout())
     facts = dataset_facts(wal, wal.layout.datasets[1], "postgres-oltp", POSTGRES)
@@ -302,6 +313,13 @@ def test_reasons_follow_the_role_and_the_page() -> None:
     facts = dataset_facts(data, data.layout.datasets[0], "postgres-oltp", POSTGRES)
     assert reason("recordsize", facts)[0].startswith("One record is one database page")
     assert reason("unheard", facts) == ("", "")
+
+
+def test_a_log_beside_data_has_no_say_in_why_their_records_are_as_large() -> None:
+    result = only(layout({"recordsize": "64K"}))
+    facts = dataset_facts(result, result.layout.datasets[0], "postgres-oltp", POSTGRES)
+    assert reason("recordsize", {**facts, "roles": ["data", "wal"]})[0].startswith("One record holds several")
+    assert reason("recordsize", {**facts, "roles": ["wal", "temp"]})[0].startswith("A log is rewritten")
 
 
 def test_every_default_that_a_role_shows_has_a_reason() -> None:

@@ -185,6 +185,16 @@ def test_with_less_room_less_is_said() -> None:
         fits(text(crowded(3), room=room), room=room)
 
 
+def test_what_is_as_now_is_named_where_it_has_no_line() -> None:
+    base = {"busy_s": 20.0, "wait_s": 20.0}
+    r = replayed(base, {**base, "busy_s": 10.0})
+    shown = text(r, room=14)
+    left = [f.label for f in brief.of(r).figures if not f.matters]
+    assert left and not any(re.search(rf"{label} +\S+ \S+ →", shown) for label in left)
+    said = " ".join(shown.split())
+    assert f"{', '.join(left[:-1])} and {left[-1]} are as now.".lower() in said.lower(), shown
+
+
 def test_a_long_sentence_ends_at_a_word() -> None:
     shown = text(crowded(7))
     warning = re.search(r"Warning +(.*(?:\n {11}.*)*)", shown)

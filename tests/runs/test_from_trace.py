@@ -127,6 +127,13 @@ def test_the_arc_is_the_host_s(trace: Trace, host: dict[str, int], files: int, e
     assert size == expected and bool(said) is (expected is not None)
 
 
+def test_an_arc_that_the_user_gives_leaves_nothing_to_say_of_the_host_s(trace: Trace) -> None:
+    noting(trace, memory=1 << 34)
+    assert any("--arc sets another" in note for note in study_for(trace, None, None, None).notes)
+    given = study_for(trace, None, None, "256M")
+    assert given.layout.arc == 256 << 20 and given.notes == ()
+
+
 def test_a_log_device_on_an_unused_pool_is_no_other_layout() -> None:
     raw = generic.build({"data", "wal"}).to_json()
     raw["layout"]["pool"].append({**raw["layout"]["pool"][0], "name": "logs"})

@@ -28,6 +28,7 @@ from ztune.runs.options import ScreenOptions
 from ztune.store.db import Store
 from ztune.store.records import Trial
 from ztune.study import Study, generic
+from ztune.study.adjust import adjusted
 from ztune.study.layout import with_settings
 from ztune.trace.manifest import RecorderInfo, TraceFile
 from ztune.trace.reader import Trace
@@ -174,6 +175,21 @@ def test_table_without_json(stand_in_engine: Path, trace: Trace) -> None:
     assert code == 0, err
     assert "data.recordsize=8K" in out and "mine" in out
     assert "modelled" in out
+
+
+def test_an_arc_that_no_engine_has_is_refused_before_a_run_is_stored(
+    stand_in_engine: Path, trace: Trace
+) -> None:
+    study = generic.build({"data", "wal"}).to_json()
+    study["axes"], study["cross"] = {"arc": ["64M", "16T"]}, []
+    options = ScreenOptions(budget=4, jobs=1)
+    for asked in (Study.model_validate(study), adjusted(generic.build({"data", "wal"}), arc="16T")):
+        with Store.open() as store:
+            with pytest.raises(
+                InputError, match=r"an ARC of 16T takes about \d+ MiB of memory, and each of 1"
+            ):
+                screening.start(store, trace, asked, engines.check(), options)
+            assert store.runs() == []
 
 
 def test_budget_bounds_the_layouts(stand_in_engine: Path, trace: Trace) -> None:

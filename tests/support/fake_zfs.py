@@ -27,7 +27,8 @@ VOLUME_ONLY = {"volblocksize": "16384", "volsize": "8589934592"}
 NOT_OF_VOLUMES = {"recordsize", "special_small_blocks", "atime", "relatime", "xattr", "acltype", "dnodesize",
                   "direct", "snapdir", "mountpoint", "mounted"}  # fmt: skip
 SINCE = {"direct": (2, 3), "prefetch": (2, 2, 4)}
-NATIVE = {"type", "guid", "used", "referenced", "available", "origin", "encryption"}
+NATIVE = {"type", "guid", "used", "referenced", "available", "origin", "encryption", "encryptionroot",
+          "keyformat", "keylocation"}  # fmt: skip
 SIZES = {"recordsize", "special_small_blocks"}
 
 
@@ -54,7 +55,7 @@ def lookup(state: dict[str, Any], name: str, prop: str) -> tuple[str, str]:
             if not at:
                 return "/" + name, "default"
     if prop == "mounted":
-        return ("-" if volume else "yes"), "-"
+        return ("-" if volume else dataset.get("facts", {}).get("mounted", "yes")), "-"
     if prop in VOLUME_ONLY:
         return (dataset.get("facts", {}).get(prop, VOLUME_ONLY[prop]), "-") if volume else ("-", "-")
     if volume and prop in NOT_OF_VOLUMES:

@@ -11,9 +11,10 @@ import pytest
 from invoked import invoke
 
 from ztune.errors import InputError
+from ztune.runs import from_trace
 from ztune.trace import reassign
 from ztune.trace.manifest import Compressibility, RecorderInfo, TraceFile
-from ztune.trace.propose import as_rules, proposals
+from ztune.trace.propose import as_rules, proposals, without_role
 from ztune.trace.reader import Trace
 from ztune.trace.roles import RoleRules
 from ztune.trace.schema import Op
@@ -101,6 +102,29 @@ def test_a_rule_that_leaves_a_file_out_is_kept(tmp_path: Path) -> None:
     for i in range(40):
         made.do(Op.WRITE, file, i * 4 * K, 4 * K)
     assert proposals(made.write(tmp_path / "t.trace"))[0].proposed is None
+
+
+def test_files_without_a_role_that_move_much_are_named_where_others_have_one(tmp_path: Path) -> None:
+    made = Made(tmp_path / "db")
+    log, main, note = made.file("a.wal", role="wal"), made.file("main.v7"), made.file("notes")
+    left = made.file("server.pid")
+    for i in range(100):
+        made.do(Op.WRITE, log, i * 8 * K, 8 * K)
+        made.do(Op.FSYNC, log)
+        made.do(Op.WRITE, main, i % 7 * 8 * K, 8 * K)
+        made.do(Op.WRITE, left, 0, 8 * K)
+    made.do(Op.READ, note, 0, 60 * K)
+    trace = made.write(tmp_path / "t.trace")
+    said = without_role(trace)
+    assert f"Left out: {tmp_path}/db/main.v*, with 33% of the recorded bytes." in said, said
+    assert said in from_trace.built_for(trace).notes
+    assert "notes" not in said and "server.pid" not in said
+    given = reassign.with_roles(trace, as_rules(proposals(trace)))
+    assert without_role(reassign.change(trace, given)) == ""
+    # Where none has a role, there is nothing to lay out, which is said elsewhere.
+    lone = Made(tmp_path / "lone")
+    lone.do(Op.WRITE, lone.file("main.v7"), 0, 800 * K)
+    assert without_role(lone.write(tmp_path / "l.trace")) == ""
 
 
 def test_the_proposed_roles_are_taken_and_the_content_is_sampled(unknown: Trace) -> None:

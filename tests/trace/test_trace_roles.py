@@ -83,6 +83,9 @@ KNOWN = {
     "/var/lib/dirsrv/slapd-x/db/__db.001": None,
     "/opt/opendj/db/userRoot/00000000.jdb": "data",
     "/var/lib/ldap/data.mdb": "data",
+    "/srv/sales.duckdb": "data",
+    "/srv/sales.duckdb.wal": "wal",
+    "/srv/sales.duckdb.tmp/duckdb_temp_storage_DEFAULT-0.tmp": "temp",
     "/var/lib/ldap/lock.mdb": None,
     # Lucene
     "/idx/_0.cfs": "index",

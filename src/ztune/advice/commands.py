@@ -220,6 +220,21 @@ def settable(dataset: Dataset, layout: Layout) -> dict[str, str]:
     }
 
 
+def settable_unseen(dataset: Dataset, layout: Layout) -> dict[str, str]:
+    """Return what of ``settable`` is set on a dataset of which nothing is known: not ``copies`` at its
+    default, which is the least. All it could do is take away what somebody set on purpose."""
+    out = settable(dataset, layout)
+    if out.get("copies") == PROPERTIES["copies"].default:
+        del out["copies"]
+    return out
+
+
+UNSEEN = (
+    "What is there now was not looked at: leave out sync=standard where sync=always, and checksum=on where a "
+    "stronger checksum was set on purpose."
+)
+"""Said where ``settable_unseen`` is set."""
+
 _OPTIONAL = ("secondarycache", "special_small_blocks")
 
 
@@ -329,28 +344,36 @@ def _closing(
         if value != TUNABLES[name].default:
             out += comment(f"{name}={value}: {TUNABLES[name].doc} Linux, until the next boot:", "  ")
             out.append(f"#     echo {value} > /sys/module/zfs/parameters/{name}")
-    out += comment(
-        f"The {'replay gave the ARC' if r.basis == 'modelled' else 'ARC was limited to'} "
-        f"{units.amount(layout.arc)}. To set such a limit on Linux until the next boot:",
-        "  ",
-    )
-    out.append(f"#     echo {layout.arc} > /sys/module/zfs/parameters/zfs_arc_max")
+    out += [f"#   {line}" for line in _arc_lines(r, layout)]
     if layout.database:
         settings = ", ".join(f"{name} = {value}" for name, value in sorted(layout.database.items()))
         out += comment(f"In the database: {settings}.", "  ")
     out.append("#")
     out += comment(
         "For datasets that exist already. This changes new blocks only; "
-        "a file of more than one block keeps its record size until it is copied:"
+        f"a file of more than one block keeps its record size until it is copied. {UNSEEN}"
     )
     for dataset in ordered:
-        settings = " ".join(shlex.quote(f"{k}={v}") for k, v in settable(dataset, layout).items())
+        settings = " ".join(shlex.quote(f"{k}={v}") for k, v in settable_unseen(dataset, layout).items())
         out.append(f"#   zfs set {settings} ROOT/{names[dataset.name]}")
     if r.hazards:
         out += ["#", *comment("Know before you run this:")]
         for hazard in r.hazards:
             out += comment(f"- {hazard.severity}: {hazard.sentence}", "  ")
     return out
+
+
+def _arc_lines(r: Recommendation, layout: Layout) -> list[str]:
+    """Return what is said of the ARC: the size that trials had is that of a trial, unless it was found."""
+    given = "replay gave the ARC" if r.basis == "modelled" else "ARC was limited to"
+    found = any(change.setting == "arc" for change in r.changes)
+    meant = "" if found else ", which is no advice: leave it the memory that the host can spare"
+    text = f"The {given} {units.amount(layout.arc)}{meant}. To set a limit on Linux until the next boot:"
+    size = str(layout.arc) if found else "BYTES"
+    return [
+        *(line.removeprefix("# ") for line in comment(text)),
+        f"  echo {size} > /sys/module/zfs/parameters/zfs_arc_max",
+    ]
 
 
 def _pool_lines(pool: Pool, r: Recommendation, layout: Layout) -> list[str]:

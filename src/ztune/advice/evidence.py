@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -325,4 +326,8 @@ def _ends(sides: Sequence[Side]) -> tuple[float | None, float | None]:
 
 
 def _ratio_of(sides: Sequence[Side], metric: str) -> float:
-    return next((s.ratio for s in sides if s.metric == metric and s.ratio is not None), 0.0)
+    """Return the ratio of ``metric``; of one that was nothing and is something now the largest there is."""
+    found = next((s for s in sides if s.metric == metric), None)
+    if found is None:
+        return 0.0
+    return math.inf if found.ratio is None else found.ratio

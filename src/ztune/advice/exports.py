@@ -25,7 +25,7 @@ def shell(recommendation: Recommendation, mapping: Mapping[str, str], plan: Plan
     """Return a POSIX sh script: without ``mapping`` it creates datasets below roots that its caller names.
 
     With ``mapping`` (role → dataset) it sets the properties of those: only what differs where there is a
-    ``plan``, else all. Prints only, unless called with --yes.
+    ``plan``, else all but what would only take protection away. Prints only, unless called with --yes.
     """
     layout = applicable(recommendation)
     if not mapping:
@@ -42,8 +42,9 @@ def shell(recommendation: Recommendation, mapping: Mapping[str, str], plan: Plan
     else:
         for name, (dataset, roles) in wanted_by_name(layout, mapping).items():
             lines += ["", *commands.comment(f"{', '.join(roles)}: {name}")]
-            settings = [f"{k}={v}" for k, v in commands.settable(dataset, layout).items()]
+            settings = [f"{k}={v}" for k, v in commands.settable_unseen(dataset, layout).items()]
             lines.append(f"run {shlex.join(['zfs', 'set', *settings, name])}")
+        lines += ["", *commands.comment(commands.UNSEEN)]
         said = "To take it back, write down first what is there: zfs get -o property,value,source all DATASET"
         lines += ["", *commands.comment(said)]
     return commands.setting_script(recommendation, lines)
@@ -59,6 +60,7 @@ def ansible(recommendation: Recommendation, mapping: Mapping[str, str]) -> str:
     out = ["---", *commands.intro(recommendation)]
     tasks: list[dict[str, Any]] = []
     if mapping:
+        out += commands.comment(commands.UNSEEN)
         for name, (dataset, roles) in wanted_by_name(layout, mapping).items():
             # The module would create a dataset that is missing, and an empty one helps nobody.
             tasks.append(
@@ -69,7 +71,7 @@ def ansible(recommendation: Recommendation, mapping: Mapping[str, str]) -> str:
                     "check_mode": False,
                 }
             )
-            tasks.append(_task(name, roles, commands.settable(dataset, layout)))
+            tasks.append(_task(name, roles, commands.settable_unseen(dataset, layout)))
     else:
         pools = [p.name for p in layout.used_pools()]
         roots = {
@@ -231,7 +233,7 @@ def as_json(recommendation: Recommendation, mapping: Mapping[str, str], plan: Pl
         "durability": judge(layout).klass.value,
         "layout": layout.to_json(),
         "datasets": [
-            {"name": name, "roles": list(roles), "properties": commands.settable(dataset, layout)}
+            {"name": name, "roles": list(roles), "properties": commands.settable_unseen(dataset, layout)}
             for name, (dataset, roles) in by_name.items()
         ],
         "create": [shlex.join(words) for words in commands.create_commands(recommendation)],

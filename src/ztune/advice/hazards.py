@@ -38,9 +38,12 @@ def hazards(
 
 
 def reason(name: str, facts: Facts) -> tuple[str, str]:
-    """Return (why, source) for the value of property ``name`` on a dataset with ``facts``, or two blanks."""
-    roles = facts.get("roles") or ()
+    """Return (why, source) for the value of property ``name`` on a dataset with ``facts``, or two blanks.
+
+    Roles that share a dataset have the reasons of the first: a log beside data does not decide its records.
+    """
+    first = next(iter(facts.get("roles") or ()), "")
     for rule in load("reasons", DATASET_FACTS):
-        if rule.about == name and (not rule.role or rule.role in roles) and holds(rule.when, facts) is True:
+        if rule.about == name and rule.role in ("", first) and holds(rule.when, facts) is True:
             return say(rule.sentence, facts), rule.source
     return "", ""

@@ -21,7 +21,7 @@ _TIMEOUT_S = 60.0
 _SBIN = "/usr/local/sbin:/usr/sbin:/sbin"  # where zfs stands, and where a user's PATH often doesn't look
 _ABOUT = (
     *("type", "guid", "used", "referenced", "available", "mountpoint", "mounted", "origin", "dedup"),
-    *("readonly", "volsize"),
+    *("readonly", "volsize", "encryptionroot", "keyformat", "keylocation"),
 )
 _TARGET = re.compile(
     r"(?:([A-Za-z0-9_][A-Za-z0-9_.-]*)@)?([A-Za-z0-9_][A-Za-z0-9_.-]*|\[[0-9A-Fa-f:]+\])(?::(\d+))?"
@@ -133,6 +133,16 @@ class LiveDataset:
     def is_volume(self) -> bool:
         """Whether it is a volume, not a file system."""
         return self.text("type") == "volume"
+
+    @property
+    def has_key(self) -> bool:
+        """Whether it is encrypted with a key of its own, which those below may inherit."""
+        return self.text("encryptionroot") == self.name
+
+    @property
+    def locked(self) -> tuple[LiveDataset, ...]:
+        """Those below it that inherit its key: ZFS does not move them elsewhere."""
+        return tuple(d for d in self.below if self.has_key and d.text("encryptionroot") == self.name)
 
     def number(self, name: str) -> int:
         """Return a property that is a number of bytes; 0 where it has none."""

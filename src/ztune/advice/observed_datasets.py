@@ -47,6 +47,7 @@ POOL_FACTS: dict[str, Fact] = {
 DATASET_FACTS: dict[str, Fact] = {
     "dataset": Fact("dataset"),
     "roles": Fact("roles whose files the dataset holds"),
+    "log_beside": Fact("every database that was seen keeps its log beside its data", "flag"),
     "volume": Fact("the dataset is a volume", "flag"),
     "recordsize": Fact("recordsize (of a volume: volblocksize)", "size"),
     "record_sectors": Fact("sectors in a record", "ratio"),
@@ -79,6 +80,9 @@ DATASET_FACTS: dict[str, Fact] = {
     "other_recordsize": Fact("record size that most of the other files have", "size"),
 }
 
+# Databases whose log has to lie beside the data: SQLite finds its own by the name of the database with "-wal"
+# behind it (https://sqlite.org/wal.html, The WAL File).
+_LOG_BESIDE = {"sqlite"}
 # zfs get's short forms (zfsprops(7), compression): `on` is lz4 on a pool with the lz4_compress feature.
 _LEVELS = {"on": ("lz4", None), "zstd": ("zstd", 3), "gzip": ("gzip", 6), "zstd-fast": ("zstd-fast", 1)}
 # spa_get_slop_space() (spa_misc.c, OpenZFS 2.3): 1/32 of the pool, 128 GiB at most, and at least the smaller
@@ -154,6 +158,9 @@ def dataset_facts(observation: Observation, dataset: ObservedDataset) -> dict[st
         **dict.fromkeys(DATASET_FACTS),
         "dataset": dataset.name,
         "roles": list(dataset.roles),
+        "log_beside": {d.kind for d in observation.databases} <= _LOG_BESIDE
+        if observation.databases
+        else None,
         "volume": dataset.type == "volume",
         "recordsize": record,
         "compression": compression,

@@ -430,6 +430,12 @@ def _rewriting(
         f"{names}: for what is written from now on. The {amount} there keep what they have until rewritten."
     ]
     if here.is_volume:
+        if here.has_key:
+            said.append(
+                "It is encrypted with a key of its own, and a plain zfs send would be received without: "
+                "copy what is on it to a new volume with the same encryption."
+            )
+            return said, []
         snapshot = shlex.quote(f"{here.name}@ztune-move")
         new = shlex.quote(f"{here.name}.new")
         said.append(
@@ -438,10 +444,16 @@ def _rewriting(
         return said, [
             "# stop what uses the volume",
             f"zfs snapshot {snapshot}",
-            f"zfs send {snapshot} | zfs receive {_options(settings)} {new}",
+            f"zfs send {snapshot} | zfs receive {_own(here, settings)} {new}",
+            _WHAT_ELSE.format(name=shlex.quote(here.name), new=new),
             f"zfs rename {shlex.quote(here.name)} {shlex.quote(here.name + '.old')}",
             f"zfs rename {new} {shlex.quote(here.name)}",
         ]
+    if here.text("mounted") == "no":
+        said.append(
+            "It is not mounted, so there are no commands: what lies at its mountpoint is not its own."
+        )
+        return said, []
     record = any(s.name == "recordsize" for s in settings)
     if record:
         said.append(
@@ -460,13 +472,32 @@ def _rewriting(
     free = here.number("available")
     if free and free < size:
         said.append(f"There is too little room for a copy: {units.amount(free)} free.")
-    if any(d for d in here.below):
+    if "/" not in here.name:
+        said.append("The root of a pool can't be renamed: make a dataset below it, and move the files there.")
+        return said, []
+    if here.below:
         said.append("The datasets below it move with it when it is renamed; rename them back one by one.")
+    if here.has_key:
+        said.append("It is encrypted with a key of its own: the new dataset is made with one as well.")
+        if here.locked:
+            names = ", ".join(d.name for d in here.locked)
+            said.append(f"ZFS moves nothing from under its key, so copy these too: {names}.")
     return said, _copy(here, settings)
 
 
-def _options(settings: Sequence[PropertyChange]) -> str:
-    return " ".join(f"-o {shlex.quote(f'{s.name}={s.value}')}" for s in settings)
+_WHAT_ELSE = "# zfs get -s local,received all {name}: what else is set there, such as a quota, {new} has not"
+
+
+def _own(here: LiveDataset, settings: Sequence[PropertyChange]) -> str:
+    """Return the options that make a dataset with the own properties of ``here``, changed by ``settings``."""
+    changed = {s.name: s.value for s in settings}
+    local = {
+        name: value.value
+        for name, value in here.properties.items()
+        if value.source in {"local", "received"} and name in PROPERTIES
+        if name not in changed and not PROPERTIES[name].at_creation
+    }
+    return " ".join(f"-o {shlex.quote(f'{name}={value}')}" for name, value in {**local, **changed}.items())
 
 
 def _copy(here: LiveDataset, settings: Sequence[PropertyChange]) -> list[str]:
@@ -476,22 +507,21 @@ def _copy(here: LiveDataset, settings: Sequence[PropertyChange]) -> list[str]:
         return []  # legacy or none: where it is mounted is up to others
     point = here.properties["mountpoint"]
     fixed = point.source in {"local", "received"}
-    changed = {s.name for s in settings}
-    local = [
-        f"-o {shlex.quote(f'{name}={value.value}')}"
-        for name, value in here.properties.items()
-        if value.source in {"local", "received"} and name in PROPERTIES
-        if name not in changed and not PROPERTIES[name].at_creation
+    key = [
+        f"-o {shlex.quote(f'{name}={here.text(name)}')}"
+        for name in ("encryption", "keyformat", "keylocation")
+        if here.has_key
     ]
     old, new, name = (shlex.quote(here.name + end) for end in (".old", ".new", ""))
     parent, leaf = mount.rstrip("/").rpartition("/")[::2]
     target = f"{parent}/{leaf}.new" if fixed else f"{parent}/{here.name.rpartition('/')[2]}.new"
     options = " ".join(
-        [*local, _options(settings), *([f"-o mountpoint={shlex.quote(target)}"] if fixed else [])]
+        [*key, _own(here, settings), *([f"-o mountpoint={shlex.quote(target)}"] if fixed else [])]
     )
     out = [
         "# stop the database first",
         f"zfs create {options} {new}",
+        _WHAT_ELSE.format(name=name, new=new),
         f"cp -ax --reflink=never {shlex.quote(mount.rstrip('/'))}/. {shlex.quote(target)}/",
     ]
     if fixed:
@@ -503,8 +533,11 @@ def _copy(here: LiveDataset, settings: Sequence[PropertyChange]) -> list[str]:
         f"zfs rename {shlex.quote(here.name + '.old' + d.name.removeprefix(here.name))} {shlex.quote(d.name)}"
         for d in here.below
         if d.name.count("/") == here.name.count("/") + 1
+        if d not in here.locked
     ]
-    return [*out, f"# start the database, check it, and only then: zfs destroy -r {old}"]
+    # Without -r ZFS destroys nothing while those that could not be moved are still below.
+    destroy = f"zfs destroy {'' if here.locked else '-r '}{old}"
+    return [*out, f"# start the database, check it, and only then, with all of its snapshots: {destroy}"]
 
 
 def _with_old_records(

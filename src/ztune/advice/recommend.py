@@ -97,10 +97,11 @@ def recommend(
     pools = pool_advice(found, foretold, seconds)
     unscreened = list(
         dict.fromkeys(
-            f"{r.dataset.rpartition('/')[2]}.{p.name}"
+            f"{dataset.key}.{p.name}"
+            for dataset in chosen.layout.datasets
             for r in roles
             for p in r.properties
-            if p.change.verdict == "not screened alone"
+            if r.role == dataset.key and p.change.verdict == "not screened alone"
         )
     ) + [p.setting for p in pools if p.change is not None and p.change.verdict == "not screened alone"]
     sides: list[Side] = []

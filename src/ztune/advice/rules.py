@@ -49,7 +49,7 @@ class Rule:
     when: Mapping[str, Any]
     sentence: str
     source: str
-    role: str = ""  # for reasons: only where the dataset holds this role
+    role: str = ""  # for reasons: only where it is the first of the dataset
     asks: str = ""  # for findings: the condition in words, as it ends "whether …"
     evidence: tuple[str, ...] = ()  # the facts that prove it
     do: str = ""

@@ -207,10 +207,15 @@ def _of_replays(doubts: _Doubts, now: Standing, chosen: LayoutResult, manifest: 
         )
     times = _size_against_arc(chosen.measure)
     if times is not None and times < ROOMY:
+        there = f"{times:.1f} times the modelled ARC" if times >= 0.1 else "a part of the modelled ARC"
+        before_times = None if baseline is None else _size_against_arc(baseline.measure)
+        # Where the base fits too, or is the one, no gain comes from that.
+        gain = baseline is not None and baseline is not chosen and (before_times or 0.0) > 1
+        since = ": part of its gain is that more of the database stays in memory" if gain else ""
+        less = "gains less" if gain else "has more reads from disk than were tested"
         limited.append(
-            f"This layout stores everything in {times:.1f} times the modelled ARC, which keeps blocks "
-            f"compressed: part of its gain is that more of the database stays in memory. A larger database "
-            f"gains less; record one as large, beside its ARC, as yours."
+            f"This layout stores everything in {there}, which keeps blocks compressed{since}. "
+            f"A larger database {less}; record one as large, beside its ARC, as yours."
         )
     ended = stopped(now.run.outcome)
     if ended is not None and (text := ended.sentence()):

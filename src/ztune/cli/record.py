@@ -21,7 +21,7 @@ from ztune.onhost.words import ROLES
 from ztune.trace import reassign
 from ztune.trace.enough import lacking
 from ztune.trace.extent import sentences
-from ztune.trace.propose import as_rules, proposals
+from ztune.trace.propose import as_rules, proposals, without_role
 from ztune.trace.reader import Trace
 from ztune.trace.record import Recording, record
 from ztune.trace.recorders import NAMES
@@ -238,6 +238,7 @@ def _report(trace: Trace, status: int | None) -> dict[str, object]:
         "sample": None if manifest.sample is None else manifest.sample.model_dump(),
         "windows": [window.model_dump() for window in manifest.windows],
         "lacking": lacking(trace),
+        "without_role": without_role(trace),
     }
 
 
@@ -257,7 +258,7 @@ def _print(trace: Trace, status: int | None) -> None:
         output.echo("The trace keeps content: blocks of the files are in its folder samples.")
     for warning in manifest.warnings:
         output.echo(f"warning: {warning.message}", err=True)
-    for text in lacking(trace):
+    for text in filter(None, (without_role(trace), *lacking(trace))):
         output.echo(f"warning: {text}", err=True)
     sys.stdout.flush()
     if manifest.events:

@@ -23,7 +23,7 @@ from ztune.report.measured import settings_text
 from ztune.report.severity import SEVERITY, grouped
 from ztune.store.db import by_others
 from ztune.study.layout import parse_layout
-from ztune.units import counted
+from ztune.units import counted, listed
 
 WIDTH = 80
 WIDEST = 100
@@ -373,8 +373,10 @@ def _figures(brief: Brief, width: int, fit: _Fit) -> list[Text]:
         out.append(line)
         head = ""
     meaning = brief.meaning
-    if len(shown) < len(brief.figures):
-        meaning = f"The rest is as now. {meaning}".rstrip()
+    if left := [f.label for f in brief.figures if f not in shown]:
+        meaning = (
+            f"{units.capital(listed(left))} {'is' if len(left) == 1 else 'are'} as now. {meaning}".rstrip()
+        )
     if meaning:
         out += _part("", _fold(meaning, width - _LABEL, min(2, fit.text + 1)), "dim")
     return out

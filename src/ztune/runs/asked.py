@@ -109,7 +109,7 @@ def study_for(trace: Trace, name: str | None, profile: str | None, arc: str | No
     elif workload is not None and workload in ready.files():
         study = ready.find(workload)
     else:
-        return _changed_for(from_trace.built_for(trace), trace, profile, arc)
+        return _changed_for(from_trace.built_for(trace, arc=arc is not None), trace, profile, arc)
     info = manifest.workload
     if info is not None and info.name in registry.names() and recordings.varied(study):
         study = recordings.completed(study, info.name, info.parameters, settings=True)

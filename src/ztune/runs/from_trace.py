@@ -20,6 +20,7 @@ from ztune.trace.enough import Recorded
 from ztune.trace.figures import GroupSummary, Transfers
 from ztune.trace.manifest import Manifest
 from ztune.trace.one_dataset import Together, together
+from ztune.trace.propose import without_role
 from ztune.trace.reader import Trace
 from ztune.trace.summary import summarise
 from ztune.units import format_size
@@ -31,8 +32,11 @@ _NO_SLOG = "No log device was tried: too few commits were recorded."
 _RATIOS = range(16 << 10, (128 << 10) + 1)
 
 
-def built_for(trace: Trace) -> Study:
-    """Return the study of a trace for which there is no ready one. Raises InputError if it is damaged."""
+def built_for(trace: Trace, *, arc: bool = False) -> Study:
+    """Return the study of a trace for which there is no ready one; ``arc``: whether the user gives it one.
+
+    Raises InputError if the trace is damaged.
+    """
     manifest = trace.manifest
     roles = {str(f.role) for f in manifest.files if f.role is not None}
     workload = manifest.workload.name if manifest.workload is not None else None
@@ -43,11 +47,11 @@ def built_for(trace: Trace) -> Study:
     datasets = joined(roles, groups)
     seen = {of[0]: _role_io([summaries[r] for r in of if r in summaries], _counted(counted, of), manifest)
             for of in datasets}  # fmt: skip
-    arc, said = host_arc(manifest)
+    size, said = (None, "") if arc else host_arc(manifest)
     notes = [_together_note(pairs)] if pairs else []
     notes += [text for of in datasets if (text := _counted(counted, of).lacks(manifest))]
-    notes += [said] if said else []
-    study = generic.build(roles, groups=groups, seen=seen, arc=arc, notes=notes)
+    notes += [text for text in (without_role(trace), said) if text]
+    study = generic.build(roles, groups=groups, seen=seen, arc=size, notes=notes)
     _check_left(study, trace)
     return study
 

@@ -314,8 +314,15 @@ class _Targets:
         return tuple(dict.fromkeys(condition for condition, _ in self._parts))
 
     def check(self, layout: Layout) -> None:
-        """Raise InputError if no recording can answer what ``layout`` asks."""
+        """Raise InputError if no recording can answer what ``layout`` asks, or no engine has its ARC."""
         self.to(layout).check(self.study, layout)
+        need, room = memory_bytes({"arc_max": layout.arc // self.rate.of}), self.executor.room
+        if need > room:
+            raise InputError(
+                f'an engine for layout "{layout.name}" with an ARC of {format_size(layout.arc)} takes about '
+                f"{need >> 20} MiB of memory, and each of {self.executor.at_once} at once may take "
+                f"{room >> 20}; use fewer --jobs, a smaller ARC, a smaller --sample, or free memory"
+            )
 
     def recording(self, layout: Layout) -> tuple[Path, str] | None:
         """Return what a trial notes of its recording; None: it is the run's."""

@@ -11,6 +11,7 @@ from ztune.trace.figures import GroupSummary
 from ztune.trace.manifest import TraceFile
 from ztune.trace.reader import Trace
 from ztune.trace.roles import RoleRules
+from ztune.trace.schema import Op
 from ztune.trace.summary import summarise
 from ztune.units import format_size
 
@@ -24,6 +25,9 @@ SYNCED = 0.5
 """Of the writes: from this share on they are taken as synced as they come, as those of a log are."""
 SMALL = 16 << 10
 """Bytes: writes of a log, unless it is synced, are smaller than this on average."""
+LEFT_OUT = 0.05
+"""Of all bytes that were read and written: files of one kind without a role that moved so much are named."""
+_NAMED = 3  # kinds of files that a sentence names
 
 
 @dataclass(frozen=True)
@@ -71,6 +75,37 @@ def proposals(trace: Trace) -> list[RoleProposal]:
 def as_rules(found: Sequence[RoleProposal]) -> list[RoleRule]:
     """Return the rules that give files without a role the one proposed."""
     return [RoleRule.parse(one.rule) for one in found if one.role is None and one.proposed is not None]
+
+
+def without_role(trace: Trace) -> str:
+    """Return, as a sentence, which files without a role moved much, though no rule says that they have none;
+    "" where there are none, and where no file has a role. Raises InputError if the trace is damaged.
+    """
+    import numpy as np  # here, as elsewhere: the command line's help takes no NumPy
+
+    every, rules = trace.manifest.files, RoleRules()
+    lone = [i for i, file in enumerate(every) if file.role is None and not rules.knows(file.path)]
+    if not lone or all(file.role is None for file in every):
+        return ""
+    moved = np.zeros(len(every))
+    for part in trace.parts("op", "file", "size"):
+        calls = np.isin(part["op"], (Op.READ, Op.WRITE, Op.COPY))
+        moved += np.bincount(part["file"][calls], weights=part["size"][calls], minlength=len(every))
+    kinds: dict[str, float] = {}
+    for i in lone:
+        glob = _glob(every[i].path)
+        kinds[glob] = kinds.get(glob, 0.0) + float(moved[i])
+    whole = float(moved.sum())
+    least = max(LEAST_BYTES, LEFT_OUT * whole)
+    found = sorted((glob for glob, n in kinds.items() if n >= least), key=lambda glob: -kinds[glob])
+    if not found:
+        return ""
+    share = sum(kinds[glob] for glob in found) / whole
+    more = f" and {len(found) - _NAMED} more kinds of files" if len(found) > _NAMED else ""
+    return (
+        f"Left out: {', '.join(found[:_NAMED])}{more}, with {share:.0%} of the recorded bytes. No rule knows "
+        f"them, so they have no role, and nothing here is about them; `ztune trace roles` proposes one."
+    )
 
 
 def _glob(path: str) -> str:
