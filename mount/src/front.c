@@ -71,7 +71,7 @@ static void commit(fuse_req_t req, fl_file_t *f, bool needed)
 	if (!needed)
 		return;
 	fl_commit_file(f);
-	latency_note(&front_of(req)->calls->sync, began);
+	latency_note(&front_of(req)->calls->sync, began, 0);
 }
 
 static void stat_of(fl_file_t *f, struct stat *st)
@@ -562,7 +562,7 @@ static void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset, s
 	}
 	began = latency_now();
 	error = fl_read(file_of(req, ino), (uint64_t)offset, buf, size, &got);
-	latency_note(&front_of(req)->calls->read, began);
+	latency_note(&front_of(req)->calls->read, began, got);
 	if (error == 0)
 		(void)fuse_reply_buf(req, buf, got);
 	else
@@ -602,7 +602,7 @@ static void op_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t siz
 	}
 	began = latency_now();
 	error = fl_write(f, (uint64_t)offset, buf, size, flags, &sync);
-	latency_note(&front_of(req)->calls->write, began);
+	latency_note(&front_of(req)->calls->write, began, error == 0 ? size : 0);
 	if (error != 0) {
 		(void)fuse_reply_err(req, error);
 		return;

@@ -38,11 +38,12 @@ static uint64_t middle_of(size_t bucket)
 	return ((uint64_t)(bucket % EACH + EACH) << shift) + ((uint64_t)1 << shift) / 2;
 }
 
-void latency_note(latency_t *l, uint64_t began_ns)
+void latency_note(latency_t *l, uint64_t began_ns, uint64_t bytes)
 {
 	uint64_t ns = latency_now() - began_ns;
 
 	(void)__atomic_add_fetch(&l->sum_ns, ns, __ATOMIC_RELAXED);
+	(void)__atomic_add_fetch(&l->bytes, bytes, __ATOMIC_RELAXED);
 	(void)__atomic_add_fetch(&l->bucket[bucket_of(ns)], 1, __ATOMIC_RELAXED);
 }
 
@@ -51,6 +52,7 @@ json_t *latency_json(const latency_t *now, const latency_t *before)
 	json_t *o = json_object(), *counts = json_object();
 	char ns[24];
 
+	put(o, "bytes", __atomic_load_n(&now->bytes, __ATOMIC_RELAXED) - before->bytes);
 	put_real(o, "seconds", (double)(__atomic_load_n(&now->sum_ns, __ATOMIC_RELAXED) - before->sum_ns) / 1e9);
 	for (size_t i = 0; i < LATENCY_BUCKETS; i++) {
 		uint64_t count = __atomic_load_n(&now->bucket[i], __ATOMIC_RELAXED) - before->bucket[i];

@@ -1,4 +1,4 @@
-/* How long the calls of a dataset took inside OpenZFS, FUSE not in it. */
+/* The calls of a dataset: their bytes, and how long they took inside OpenZFS, FUSE not in it. */
 #ifndef ZTUNE_LATENCY_H
 #define ZTUNE_LATENCY_H
 
@@ -9,7 +9,7 @@
 #define LATENCY_BUCKETS (16 * 40)
 
 typedef struct {
-	uint64_t sum_ns;
+	uint64_t sum_ns, bytes;
 	uint64_t bucket[LATENCY_BUCKETS];
 } latency_t;
 
@@ -18,11 +18,11 @@ typedef struct {
 	latency_t sync, read, write;
 } calls_t;
 
-/* When a call begins, and when it is done; any thread. */
+/* When a call begins, and when it is done, of so many bytes; any thread. */
 uint64_t latency_now(void);
-void latency_note(latency_t *l, uint64_t began_ns);
+void latency_note(latency_t *l, uint64_t began_ns, uint64_t bytes);
 
-/* {"seconds": all of them together, "ns": {a bucket's middle: how many}}, of what came since. */
+/* {"bytes", "seconds": all of them together, "ns": {a bucket's middle: how many}}, of what came since. */
 json_t *latency_json(const latency_t *now, const latency_t *before);
 
 #endif

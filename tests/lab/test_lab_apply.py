@@ -231,3 +231,27 @@ def test_the_copy_really_changes_the_records(lab: Lab, tmp_path: Path) -> None:
     assert sorted(mounts) == [
         "tank/pg\t/pg", "tank/pg.old\t/pg.old", "tank/pg/dump\t/pg/dump", "tank/pg/wal\t/pg/wal",
     ]  # fmt: skip
+
+
+@pytest.mark.long
+def test_a_copy_is_encrypted_as_what_it_copies(lab: Lab, tmp_path: Path) -> None:
+    lab.shell(
+        "head -c 32 /dev/urandom > /tmp/key; zfs create -o encryption=aes-256-gcm -o keyformat=raw "
+        "-o keylocation=file:///tmp/key -o mountpoint=/secret tank/secret; zfs create tank/secret/below; "
+        "dd if=/dev/urandom of=/secret/table bs=128k count=2 2>/dev/null; echo log > /secret/below/log"
+    )
+    was = lab("sha256sum", "/secret/table").split()[0]
+    plan = lab.plan({"data.recordsize": "16K"}, {"data": "tank/secret"})
+    perform(plan, lab.host, tmp_path / "undo.json", None, lambda _: None)
+    assert "so copy these too: tank/secret/below" in " ".join(plan.targets[0].rewrite)
+    lab.shell("\n".join(plan.targets[0].commands))
+    assert lab("stat", "-c", "%o", "/secret/table").strip() == "16384"
+    assert lab("sha256sum", "/secret/table").split()[0] == was
+    columns = ("zfs", "get", "-Hp", "-o", "value", "encryption,encryptionroot,mountpoint")
+    assert lab(*columns, "tank/secret").split() == ["aes-256-gcm", "tank/secret", "/secret"]
+    # What ZFS does not move from under its key is still there, with all that it holds, and stays there.
+    assert lab("zfs", "list", "-H", "-o", "name", "-r", "tank/secret.old").split() == [
+        "tank/secret.old", "tank/secret.old/below",
+    ]  # fmt: skip
+    assert lab("cat", "/secret.old/below/log") == "log\n"
+    assert lab.guest.run(["zfs", "destroy", "tank/secret.old"], timeout=300).returncode != 0

@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import mount_libc
 import pytest
 from mount_commands import CODE, bad, end_all, fuse_problem, good, ztune
 
@@ -154,8 +155,13 @@ def test_what_calls_take_is_counted_one_by_one(place: Path) -> None:
             os.fdatasync(file.fileno())
         for _ in range(70):
             os.pread(file.fileno(), 8192, 0)
+        # Of this /proc/PID/io says nothing.
+        queue = mount_libc.Asynchronous()
+        assert queue.pwrite(file.fileno(), bytes(4096), 8192) == 4096
+        queue.close()
     calls = mount.stats()["datasets"][0]["calls"]
-    for kind, count in {"write": 40, "sync": 40, "read": 70}.items():
+    assert [calls[kind]["bytes"] for kind in ("sync", "write", "read")] == [0, 41 * 8192 - 4096, 70 * 8192]
+    for kind, count in {"write": 41, "sync": 40, "read": 70}.items():
         times = {int(ns): n for ns, n in calls[kind]["ns"].items()}
         assert sum(times.values()) == count, kind
         # Each time is known within 1/32, so their sum is.

@@ -43,9 +43,9 @@ STATS: dict[str, Any] = {
             **{
                 "commits": 5,
                 "calls": {
-                    "sync": {"seconds": 0.02, "ns": {"3000000": 4, "8000000": 1}},
-                    "read": {"seconds": 0.0, "ns": {}},
-                    "write": {"seconds": 0.001, "ns": {"1000000": 1}},
+                    "sync": {"bytes": 0, "seconds": 0.02, "ns": {"3000000": 4, "8000000": 1}},
+                    "read": {"bytes": 0, "seconds": 0.0, "ns": {}},
+                    "write": {"bytes": 8192, "seconds": 0.001, "ns": {"1000000": 1}},
                 },
                 "itx_indirect": 1,
                 "itx_copied": 2,
@@ -147,7 +147,10 @@ def test_the_measure_is_the_difference_of_two_answers(tmp_path: Path) -> None:
         **{"count": 10, "mean": 4.0, "p50": 3.0, "p90": 8.0, "p95": 8.0, "p99": 8.0, "p999": 8.0, "max": 8.0}
     }
     assert found["read_latency_ms"] == {"count": 0} and found["write_latency_ms"]["p50"] == 1.0
-    assert found["txgs"] == 16 and found["logical"]["source"] == "processes"
+    assert found["txgs"] == 16
+    assert found["logical"] == {
+        **{"reads": 0, "read_bytes": 0, "writes": 2, "write_bytes": 16384, "source": "mount"}
+    }
     assert found["space"]["allocated"] == 900 and found["space"]["logical"] == 1000
     assert found["space"]["files"] == 400
     assert found["space"]["compression_ratio"] == 0.5
@@ -166,7 +169,7 @@ def test_latencies_are_of_the_window_and_of_all_datasets(tmp_path: Path) -> None
     first["datasets"].append(deepcopy(first["datasets"][0]) | {"name": "tank/wal"})
     second = deepcopy(first)
     for dataset, more in zip(second["datasets"], ({"500000": 7}, {"8000000": 2}), strict=True):
-        dataset["calls"]["read"] = {"seconds": 0.0195, "ns": more}
+        dataset["calls"]["read"] = {"bytes": 4096, "seconds": 0.0195, "ns": more}
         # What lasted long before the window is not in it.
         dataset["calls"]["sync"]["ns"] = {"3000000": 5, "8000000": 1}
         dataset["calls"]["sync"]["seconds"] += 0.003
