@@ -52,7 +52,9 @@ class Launcher:
             # it has another parent already.
             alive = '[ "$PPID" = "$0" ] && exec "$@"'
             launch = f'{shlex.quote(setpriv)} --pdeathsig KILL /bin/sh -c {shlex.quote(alive)} $$ "$@"'
-        script = f"read go || exit 0; {launch}; echo $? > rc.new; mv rc.new rc; read end; exit 0"
+        # Without its note nobody would know that the program has ended: then the shell ends too.
+        note = "{ echo $? > rc.new && mv rc.new rc; } || exit 1"
+        script = f"read go || exit 0; {launch}; {note}; read end; exit 0"
         self._program = Program.start(
             ["/bin/sh", "-c", script, "sh", *command],
             what=self.what,
