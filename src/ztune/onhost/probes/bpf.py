@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ztune.errors import ZtuneError
+from ztune.onhost.host.process import ends_with_us
 from ztune.onhost.host.zfs import last_words, which
 from ztune.onhost.probes.context import Context
 from ztune.onhost.probes.probe import HELPERS
@@ -80,7 +81,7 @@ class Script:
         self._ready = threading.Event()
         self._wanted = {"ready_a", "ready_b"}
         self.process = subprocess.Popen(
-            [program, "-B", "line", "-f", "json", "-e", f"{_FIRST} {script} {_LAST}"],
+            [*ends_with_us(), program, "-B", "line", "-f", "json", "-e", f"{_FIRST} {script} {_LAST}"],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=self._errors,
@@ -93,10 +94,14 @@ class Script:
         self._patience = context.patience
         self._thread = threading.Thread(target=self._read, daemon=True, name="bpftrace")
         self._thread.start()
-        self._ready.wait(ATTACH_S * min(self._patience, _MOST_PATIENCE))
-        if self._wanted:
+        try:
+            self._ready.wait(ATTACH_S * min(self._patience, _MOST_PATIENCE))
+            if self._wanted:
+                raise ZtuneError(f"bpftrace did not attach: {self._problem()}")
+        except BaseException:
+            # A signal too: whoever asked for it does not have it yet, and can't end it.
             self.kill()
-            raise ZtuneError(f"bpftrace did not attach: {self._problem()}")
+            raise
 
     def _problem(self) -> str:
         self._errors.seek(0)
