@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import signal
 import subprocess
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from ztune.errors import ZtuneError
 from ztune.onhost.events import Events
 from ztune.onhost.host import zfs
 from ztune.onhost.host.zfs import Commands
@@ -53,3 +55,16 @@ def test_what_works_on_pools_is_waited_for(tmp_path: Path, monkeypatch: pytest.M
     commands = Commands(Events(io.StringIO()))
     interrupted(lambda: commands(["zpool", "import"], timeout=60), 0.5)
     assert (tmp_path / "imported").exists()
+
+
+def test_one_that_takes_long_is_heard_of_and_loses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(zfs, "_STILL_S", 0.2)
+    out = io.StringIO()
+    commands = Commands(Events(out))
+    assert commands(["sh", "-c", "echo one; sleep 0.7; echo two"], timeout=60) == "one\ntwo\n"
+    said = [json.loads(line)["text"] for line in out.getvalue().splitlines()]
+    assert 2 <= len(said) - 1 <= 3 and said[0].startswith("sh -c echo one; sleep 0.7; echo two still runs,")
+    assert said[-1] == ""
+    with pytest.raises(ZtuneError, match="sh -c sleep 9 did not end within 0 s"):
+        commands(["sh", "-c", "sleep 9"], timeout=0.3)
+    assert commands.attempt(["sh", "-c", "exit 3"], timeout=0.19)[0] == 3

@@ -14,6 +14,9 @@ from pathlib import Path
 from ztune.errors import MissingError, ZtuneError
 from ztune.onhost.events import Events
 
+_STILL_S = 60.0
+"""A command that runs for so long says that it does, and each time as long again: limits are hours on a slow
+host, and who waits for a trial must see what it waits for."""
 _SYSTEM = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
 
 
@@ -76,7 +79,7 @@ class Commands:
             pass_fds=self._keep,
         ) as process:
             try:
-                out, err = process.communicate(timeout=seconds)
+                out, err = self._heard(process, argv, seconds)
             except subprocess.TimeoutExpired:
                 process.kill()
                 # What waits in the kernel for a lost disk outlives even that; don't wait for it too.
@@ -102,6 +105,21 @@ class Commands:
         if not quiet or process.returncode != 0:
             self._events.command(argv, process.returncode, time.monotonic() - began, last_words(text))
         return process.returncode, out.decode("utf-8", errors="replace"), text
+
+    def _heard(
+        self, process: subprocess.Popen[bytes], argv: Sequence[str], seconds: float
+    ) -> tuple[bytes, bytes]:
+        """Return its standard output and standard error. Raises TimeoutExpired after ``seconds``."""
+        began = time.monotonic()
+        while True:
+            left = began + seconds - time.monotonic()
+            try:
+                return process.communicate(timeout=max(0.0, min(_STILL_S, left)))
+            except subprocess.TimeoutExpired:
+                if left <= _STILL_S:
+                    raise
+            gone = time.monotonic() - began
+            self._events.log(f"{' '.join(argv[:3])} still runs, after {gone:.0f} s of at most {seconds:.0f}")
 
 
 def _brings(program: str) -> str:
