@@ -14,12 +14,14 @@ from pathlib import Path
 import pytest
 from waiting import until
 
-from ztune.onhost.probes import bpf, perf
+from ztune.onhost import probes
+from ztune.onhost.probes import bpf, calls, perf
 from ztune.onhost.probes.context import Context
 from ztune.onhost.probes.probe import HELPERS
 
 SLOW = "#!/bin/sh\necho $$ > {pid}\nexec sleep 600\n"
 READY = "#!/bin/sh\necho $$ > {pid}\n{says}\nexec sleep 600\n"
+DEAF = READY.replace("exec sleep", "trap '' INT; exec sleep")
 SAYS = """for w in a b; do echo '{"type": "printf", "data": "ready_'$w'"}'; done"""
 HOLDS = """
 import sys, time
@@ -69,6 +71,28 @@ def test_one_that_is_interrupted_while_it_attaches(
     with pytest.raises(KeyboardInterrupt):
         BEGUN[name](dataclasses.replace(context, patience=10.0))
     assert pid.exists() and not runs(pid) and not HELPERS
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize(
+    ("text", "said"), [(SLOW, "did not attach"), (DEAF, "did not end within 1 s")], ids=["begin", "end"]
+)
+def test_one_that_hangs_is_waited_for_minutes_at_the_most_and_told_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, said: str
+) -> None:
+    pid = stand_in(monkeypatch, tmp_path, "bpftrace", text)
+    monkeypatch.setattr(bpf, "ATTACH_S", 0.2)
+    monkeypatch.setattr(bpf, "END_S", 0.2)
+    monkeypatch.setattr(calls.SizesProbe, "available", classmethod(lambda _cls, _context: None))
+    told: list[str] = []
+    context = Context("r-1", "r-1-1", 1, tmp_path, {}, (), (), {}, command=lambda _argv, *, timeout=0: "")
+    context = dataclasses.replace(context, patience=1000.0, warn=told.append, log=told.append)
+    off = dict.fromkeys(probes.PROBES, False)
+    running = probes.start(context, off | {"sizes": True})
+    assert running.stop() == {}
+    assert told[0] == "probe sizes begins" and said in told[-1]
+    assert (told[1] == "probe sizes finds its result") is (text is DEAF)
+    assert not runs(pid) and not HELPERS
 
 
 @pytest.mark.timeout(60)

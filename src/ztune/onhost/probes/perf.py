@@ -16,7 +16,7 @@ from ztune.errors import ZtuneError
 from ztune.onhost.host.process import ends_with_us
 from ztune.onhost.host.zfs import last_words, which
 from ztune.onhost.probes.context import Context
-from ztune.onhost.probes.probe import HELPERS
+from ztune.onhost.probes.probe import HELPERS, MOST_PATIENCE
 
 ATTACH_S = 30.0
 END_S = 30.0
@@ -69,7 +69,7 @@ class PerfRecording:
         if program is None:
             raise ZtuneError("perf is missing")
         self._context = context
-        self._patience = context.patience
+        self._patience = min(context.patience, MOST_PATIENCE)
         self.path = context.state / "syscalls.perf"
         self._said = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as perf
         control, self._control = os.pipe()
