@@ -47,7 +47,7 @@ CLOCK_ERROR = 0.02
 """How far the guest's clock may be off this host's: a clock that was set wrongly is off by more."""
 FOLDER = "lab-"
 """Begins the name of what a guest has below the state directory."""
-_CLOSE_S = 60.0
+_CLOSE_S, _KILL_S = 60.0, 10.0
 
 
 class GuestChannel:
@@ -112,15 +112,21 @@ class GuestChannel:
         return self.command.wait()
 
     def close(self) -> None:
-        """End its stdin, wait up to a minute, then kill it."""
+        """End its stdin, wait up to a minute, then kill it. If it outlives that, it counts as lost."""
         with contextlib.suppress(GuestLost):
             self.command.end_of_input()
             try:
                 self.command.wait(_CLOSE_S)
             except TimeoutError:
                 self.command.signal(signal.SIGKILL)
-                with contextlib.suppress(TimeoutError):
-                    self.command.wait(10)
+                try:
+                    self.command.wait(_KILL_S)
+                except TimeoutError:
+                    self._lost = GuestLost(
+                        "a command in the guest outlived SIGKILL: it waits in the guest's kernel, most "
+                        "likely for a disk that does not answer"
+                    )
+                    self.command.lose(str(self._lost))
         with self._changed:
             self._over = True
             self._changed.notify_all()
