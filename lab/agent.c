@@ -742,8 +742,9 @@ static void handle(int type, uint32_t id, unsigned char *payload, size_t length)
 			c->credit += get32(payload);
 		break;
 	case F_SIGNAL:
-		if (c && length == 4 && c->status < 0)
-			kill(-c->pid, (int)get32(payload));
+		/* Just begun, it has no group of its own yet. */
+		if (c && length == 4 && c->status < 0 && kill(-c->pid, (int)get32(payload)))
+			kill(c->pid, (int)get32(payload));
 		break;
 	case F_RESIZE:
 		if (c && c->pty && length == 4)
