@@ -69,3 +69,23 @@ def test_a_signal_right_after_the_start_is_not_lost(tmp_path: Path) -> None:
 	}
 	printf("%d", ended);
 """) == "20"  # fmt: skip
+
+
+def test_the_end_of_input_of_a_full_terminal_holds_up_nobody(tmp_path: Path) -> None:
+    """Nor is it lost: it comes when there is room."""
+    assert run(tmp_path, """
+	unsigned char line = '\\n';
+	size_t room = 0;
+	for (begin(1, RUN_PTY); !find(1)->length; room++)
+		handle(F_STDIN, 1, &line, 1);
+	begin(2, RUN_PTY);
+	for (size_t i = 0; i < room - 1; i++)
+		handle(F_STDIN, 2, &line, 1);
+	handle(F_EOF, 2, &line, 0);
+	printf("%d", find(2)->in >= 0);
+	tcflush(find(2)->in, TCIOFLUSH);
+	feed(find(2));
+	printf("%d", find(2)->in >= 0);
+	kill(find(1)->pid, SIGKILL);
+	kill(find(2)->pid, SIGKILL);
+""") == "10"  # fmt: skip
