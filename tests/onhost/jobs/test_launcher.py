@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 
@@ -25,3 +26,18 @@ def test_a_note_that_cannot_be_written_is_said_at_once(parent: Path) -> None:
         launcher.run(20.0)
     assert time.monotonic() - began < 15
     launcher.kill()
+
+
+def test_a_clock_that_is_set_meanwhile_changes_no_time(parent: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home, real = parent / "home", time.time
+    home.mkdir()
+    account = Account.for_database("nobody")
+    if account.owner is not None:
+        os.chown(home, *account.owner)
+    launcher = Launcher("work", home, account, log=parent / "work.log")
+    launcher.start(["/bin/sleep", "1"])
+    # An hour behind until the program has ended.
+    monkeypatch.setattr(time, "time", lambda: real() - (0 if (home / "rc").exists() else 3600))
+    seconds, _moved = launcher.run(20.0)
+    assert 0.9 < seconds < 10
+    launcher.stop()
