@@ -71,3 +71,16 @@ def test_one_that_is_killed_has_its_code(agent: Agent, monkeypatch: pytest.Monke
     agent.say(Frame.EXIT, struct.pack("<I", 128 + signal.SIGKILL))
     assert list(channel.lines()) == [] and channel.wait() == 128 + signal.SIGKILL
     closing.join(10)
+
+
+@pytest.mark.timeout(30)
+def test_a_reader_that_is_interrupted_goes_on_where_it_was(agent: Agent) -> None:
+    """As by Ctrl-C, after which a run reads on to the trial's end: its result may be among what has come."""
+    channel = GuestChannel(agent.port.start(["python3", "trial.pyz"], {}))
+    agent.say(Frame.STDOUT, b"one\ntwo\nthr")
+    assert next(channel.lines()) == "one"
+    assert next(channel.lines()) == "two"
+    agent.say(Frame.STDOUT, b"ee\nfo")
+    agent.say(Frame.STDOUT, b"ur")
+    agent.say(Frame.EXIT, struct.pack("<I", 0))
+    assert list(channel.lines()) == ["three", "four"]

@@ -58,6 +58,8 @@ class GuestChannel:
         self._tail: deque[bytes] = deque(maxlen=200)
         self._errors = threading.Thread(target=self._collect, daemon=True)
         self._lines: deque[bytes] = deque()
+        self._pending = b""
+        """What came and is no whole line yet, or was not asked for."""
         self._changed = threading.Condition()
         self._over = False
         self._lost: GuestLost | None = None
@@ -86,20 +88,26 @@ class GuestChannel:
         self.command.write(line.encode() + b"\n" if not line.endswith("\n") else line.encode())
 
     def lines(self) -> Iterator[str]:
-        """Yield the lines of its stdout, to its end. Raises Lost when the guest is gone."""
-        pending = b""
+        """Yield the lines of its stdout, to its end. Raises Lost when the guest is gone.
+
+        Whoever was interrupted asks again, and goes on with the next line.
+        """
         while True:
+            line, newline, rest = self._pending.partition(b"\n")
+            if newline:
+                self._pending = rest
+                yield line.decode(errors="replace")
+                continue
             with self._changed:
                 self._changed.wait_for(lambda: self._lines or self._over)
                 data = self._lines.popleft() if self._lines else b""
                 self._changed.notify_all()
             if not data:
                 break
-            *full, pending = (pending + data).split(b"\n")
-            for line in full:
-                yield line.decode(errors="replace")
-        if pending:
-            yield pending.decode(errors="replace")
+            self._pending += data
+        if self._pending:
+            line, self._pending = self._pending, b""
+            yield line.decode(errors="replace")
         if self._lost:
             raise self._lost
 
