@@ -7,12 +7,14 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from waiting import until
 
 from ztune.errors import ZtuneError
 from ztune.onhost.events import Events
@@ -45,6 +47,24 @@ def test_a_long_copy_ends_at_once() -> None:
     assert path is not None
     interrupted(lambda: commands(text.split(), timeout=7200), 0.5)
     assert not alive(f"{path} 3600.{os.getpid()}")
+
+
+KILLED = """
+import io, sys
+from ztune.onhost.events import Events
+from ztune.onhost.host.zfs import Commands
+Commands(Events(io.StringIO()))(["sleep", sys.argv[1]])
+"""
+
+
+def test_a_long_copy_ends_with_a_trial_that_is_killed() -> None:
+    """It had the run's lock: for hours clean took the trial for alive."""
+    seconds = f"3600.{os.getpid()}"
+    path = zfs.which("sleep")
+    with subprocess.Popen([sys.executable, "-c", KILLED, seconds]) as trial:
+        until(lambda: alive(f"{path} {seconds}"), "the copy")
+        trial.kill()
+    until(lambda: not alive(f"{path} {seconds}"), "its end", 10)
 
 
 def test_what_works_on_pools_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
