@@ -21,7 +21,8 @@ from ztune.onhost.probes.probe import HELPERS
 
 SLOW = "#!/bin/sh\necho $$ > {pid}\nexec sleep 600\n"
 READY = "#!/bin/sh\necho $$ > {pid}\n{says}\nexec sleep 600\n"
-DEAF = READY.replace("exec sleep", "trap '' INT; exec sleep")
+DEAF = READY.replace("/sh\n", "/sh\ntrap '' INT\n")
+FAILS = READY.replace("exec sleep 600", "sleep 0.2; exit 7")
 SAYS = """for w in a b; do echo '{"type": "printf", "data": "ready_'$w'"}'; done"""
 HOLDS = """
 import sys, time
@@ -75,9 +76,11 @@ def test_one_that_is_interrupted_while_it_attaches(
 
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize(
-    ("text", "said"), [(SLOW, "did not attach"), (DEAF, "did not end within 1 s")], ids=["begin", "end"]
+    ("text", "said"),
+    [(SLOW, "did not attach"), (DEAF, "did not end within 1 s"), (FAILS, "bpftrace failed: exit code 7")],
+    ids=["begin", "end", "fails"],
 )
-def test_one_that_hangs_is_waited_for_minutes_at_the_most_and_told_of(
+def test_one_that_hangs_or_fails_is_waited_for_minutes_at_the_most_and_told_of(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, said: str
 ) -> None:
     pid = stand_in(monkeypatch, tmp_path, "bpftrace", text)
@@ -89,9 +92,11 @@ def test_one_that_hangs_is_waited_for_minutes_at_the_most_and_told_of(
     context = dataclasses.replace(context, patience=1000.0, warn=told.append, log=told.append)
     off = dict.fromkeys(probes.PROBES, False)
     running = probes.start(context, off | {"sizes": True})
+    if text is FAILS:
+        until(lambda: not runs(pid), "its end", 10)
     assert running.stop() == {}
     assert told[0] == "probe sizes begins" and said in told[-1]
-    assert (told[1] == "probe sizes finds its result") is (text is DEAF)
+    assert (told[1] == "probe sizes finds its result") is (text is not SLOW)
     assert not runs(pid) and not HELPERS
 
 

@@ -95,15 +95,15 @@ class Script:
         try:
             self._ready.wait(ATTACH_S * self._patience)
             if self._wanted:
-                raise ZtuneError(f"bpftrace did not attach: {self._problem()}")
+                raise ZtuneError(f"bpftrace did not attach: {self._problem('it took too long')}")
         except BaseException:
             # A signal too: whoever asked for it does not have it yet, and can't end it.
             self.kill()
             raise
 
-    def _problem(self) -> str:
+    def _problem(self, otherwise: str) -> str:
         self._errors.seek(0)
-        return last_words(self._errors.read().decode(errors="replace")) or "it took too long"
+        return last_words(self._errors.read().decode(errors="replace")) or otherwise
 
     def _read(self) -> None:
         assert self.process.stdout is not None
@@ -133,7 +133,7 @@ class Script:
         finally:
             HELPERS.discard(self.process.pid)
         if code != 0:
-            raise ZtuneError(f"bpftrace failed: {self._problem()}")
+            raise ZtuneError(f"bpftrace failed: {self._problem(f'exit code {code}')}")
         return parse_maps("".join(self._said))
 
     def kill(self) -> None:
