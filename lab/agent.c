@@ -652,8 +652,9 @@ static void feed(struct command *c)
 	if (taken)
 		send_number(F_TAKEN, c->id, taken);
 	if (c->eof && !c->length && c->in >= 0) {
-		if (c->pty)
-			write_all(c->in, "\004", 1);
+		/* A terminal that is full takes its end later: nobody else waits for it. */
+		if (c->pty && write(c->in, "\004", 1) < 0 && errno == EAGAIN)
+			return;
 		close_fd(&c->in);
 	}
 }
@@ -742,8 +743,9 @@ static void handle(int type, uint32_t id, unsigned char *payload, size_t length)
 			c->credit += get32(payload);
 		break;
 	case F_SIGNAL:
-		if (c && length == 4 && c->status < 0)
-			kill(-c->pid, (int)get32(payload));
+		/* Just begun, it has no group of its own yet. */
+		if (c && length == 4 && c->status < 0 && kill(-c->pid, (int)get32(payload)))
+			kill(c->pid, (int)get32(payload));
 		break;
 	case F_RESIZE:
 		if (c && c->pty && length == 4)
@@ -767,7 +769,7 @@ static void serve(int signals)
 			struct command *c = &commands[i];
 			if (!c->used)
 				continue;
-			if (c->in >= 0 && c->length)
+			if (c->in >= 0 && (c->length || c->eof))
 				fds[n++] = (struct pollfd){c->in, POLLOUT, 0};
 			if (c->credit && c->out >= 0)
 				fds[n++] = (struct pollfd){c->out, POLLIN, 0};
@@ -820,7 +822,7 @@ static void serve(int signals)
 			struct command *c = &commands[i];
 			if (!c->used)
 				continue;
-			if (c->length)
+			if (c->length || c->eof)
 				feed(c);
 			/* After its end a command's pipes are emptied at once, as credit allows. */
 			do

@@ -146,6 +146,18 @@ def test_a_served_disk_is_measured_over_nbd(start: Start, flash: FlashProfile, t
 
 
 @needs_fio
+@pytest.mark.parametrize("yes", [(), ("--yes",)])
+def test_nothing_is_written_over_nbd(
+    start: Start, flash: FlashProfile, tmp_path: Path, yes: tuple[str, ...]
+) -> None:
+    disk = start(flash, 1 << 30, backing=tmp_path / "theirs.img")
+    words = [disk.uri, "--size", "1G", "--kind", "flash", "--seconds", "0.5", "--write", *yes]
+    result = CliRunner().invoke(command, words)
+    assert "--write would destroy what nbd+unix:///" in str(result.exception)
+    assert disk.stats()["writes"] == 0
+
+
+@needs_fio
 @pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupt_removes_the_scratch_file(tmp_path: Path, sign: signal.Signals) -> None:
     folder = tmp_path / "s"

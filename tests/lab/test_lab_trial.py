@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import signal
+import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -163,9 +164,11 @@ def watched(lab: Lab) -> dict[str, Any]:
     command.write(json.dumps(lab.spec("r-lab-0001", job, probes)).encode() + b"\n")
     text = {Frame.STDOUT: b"", Frame.STDERR: b""}
     found: dict[str, Any] = {"events": []}
+    # Of the whole and not of each silence: a command that hangs is told of each minute.
+    until = time.monotonic() + 750
     while True:
         try:
-            piece = command.read(600)
+            piece = command.read(max(0.0, until - time.monotonic()))
         except TimeoutError:
             command.signal(signal.SIGUSR1)
             said = lab.where_it_is() + command.read_stderr().decode()

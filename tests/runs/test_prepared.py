@@ -163,6 +163,20 @@ def test_the_longest_unused_go_first(job: type[Load]) -> None:
     assert [s.path for s in prepared.prune(limit=-1)] == [paths[0], paths[2]] and prepared.states() == []
 
 
+def test_what_killed_loads_left_goes_when_another_ends(job: type[Load]) -> None:
+    """It may have gigabytes, and nobody may ever load the same again."""
+    left = [prepared.folder() / name for name in ("aa.partial", "bb", "cc.partial")]
+    for path in left:
+        path.mkdir()
+        (path / "data.tar").write_bytes(b"x" * 5000)
+    with prepared._locked(prepared.folder() / "cc", False, lambda *_: None):  # it is being loaded
+        whole = prepared.prepare("j", {}, {})
+        assert [path.exists() for path in left] == [False, False, True]
+    assert [s.bytes for s in prepared.states() if s.path != whole] == [5000]
+    assert {s.path for s in prepared.prune(limit=-1)} == {whole, left[2]}
+    assert not any(p.is_dir() for p in prepared.folder().iterdir())
+
+
 def test_only_its_own_folder_is_ever_removed(tmp_path: Path) -> None:
     (tmp_path / "precious").mkdir()
     with pytest.raises(InputError, match="left alone"):

@@ -387,6 +387,7 @@ def test_what_could_not_be_destroyed_is_said(place: FakePlace) -> None:
     assert any("left behind" in s and "pool zt: left alone: busy" in s for s in notes.said)
     bad = next(t for t in trials(run) if t.layout_name == "8K")
     assert "pool zt: left alone: busy" in bad.warnings
+    assert bad.error == "it measured, but what it made is not all removed: pool zt: left alone: busy"
 
 
 @pytest.mark.parametrize(

@@ -148,6 +148,7 @@ def run() -> int:
         say("step", step=step, state="end", share=1, t=time.time(), text="")
     if mine.get("keep"):
         say("error", text="pool zt: left alone: busy", step="destroy")
+        status = "failed"
     else:
         made.unlink()
     say("end", status=status)

@@ -47,6 +47,11 @@ def opened(name: str, *, write: bool, yes: bool, size: int | None) -> Iterator[D
     Raises InputError, MissingError.
     """
     if name.startswith(NBD):
+        if write:
+            raise InputError(
+                f"--write would destroy what {name} serves, and ztune can't see whether it is empty; name a "
+                "directory or an empty device on that disk"
+            )
         if size is None:
             raise InputError(f"{name}: --size is needed, the disk's own")
         yield DiskUnderTest(name, size, None, "NBD server")

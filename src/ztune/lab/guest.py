@@ -47,7 +47,7 @@ CLOCK_ERROR = 0.02
 """How far the guest's clock may be off this host's: a clock that was set wrongly is off by more."""
 FOLDER = "lab-"
 """Begins the name of what a guest has below the state directory."""
-_CLOSE_S = 60.0
+_CLOSE_S, _KILL_S = 60.0, 10.0
 
 
 class GuestChannel:
@@ -58,6 +58,8 @@ class GuestChannel:
         self._tail: deque[bytes] = deque(maxlen=200)
         self._errors = threading.Thread(target=self._collect, daemon=True)
         self._lines: deque[bytes] = deque()
+        self._pending = b""
+        """What came and is no whole line yet, or was not asked for."""
         self._changed = threading.Condition()
         self._over = False
         self._lost: GuestLost | None = None
@@ -86,20 +88,26 @@ class GuestChannel:
         self.command.write(line.encode() + b"\n" if not line.endswith("\n") else line.encode())
 
     def lines(self) -> Iterator[str]:
-        """Yield the lines of its stdout, to its end. Raises Lost when the guest is gone."""
-        pending = b""
+        """Yield the lines of its stdout, to its end. Raises Lost when the guest is gone.
+
+        Whoever was interrupted asks again, and goes on with the next line.
+        """
         while True:
+            line, newline, rest = self._pending.partition(b"\n")
+            if newline:
+                self._pending = rest
+                yield line.decode(errors="replace")
+                continue
             with self._changed:
                 self._changed.wait_for(lambda: self._lines or self._over)
                 data = self._lines.popleft() if self._lines else b""
                 self._changed.notify_all()
             if not data:
                 break
-            *full, pending = (pending + data).split(b"\n")
-            for line in full:
-                yield line.decode(errors="replace")
-        if pending:
-            yield pending.decode(errors="replace")
+            self._pending += data
+        if self._pending:
+            line, self._pending = self._pending, b""
+            yield line.decode(errors="replace")
         if self._lost:
             raise self._lost
 
@@ -112,15 +120,21 @@ class GuestChannel:
         return self.command.wait()
 
     def close(self) -> None:
-        """End its stdin, wait up to a minute, then kill it."""
+        """End its stdin, wait up to a minute, then kill it. If it outlives that, it counts as lost."""
         with contextlib.suppress(GuestLost):
             self.command.end_of_input()
             try:
                 self.command.wait(_CLOSE_S)
             except TimeoutError:
                 self.command.signal(signal.SIGKILL)
-                with contextlib.suppress(TimeoutError):
-                    self.command.wait(10)
+                try:
+                    self.command.wait(_KILL_S)
+                except TimeoutError:
+                    self._lost = GuestLost(
+                        "a command in the guest outlived SIGKILL: it waits in the guest's kernel, most "
+                        "likely for a disk that does not answer"
+                    )
+                    self.command.lose(str(self._lost))
         with self._changed:
             self._over = True
             self._changed.notify_all()

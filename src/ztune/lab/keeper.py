@@ -296,8 +296,6 @@ class _Client:
         except ZtuneError as error:
             with contextlib.suppress(GuestLost):
                 self._send(Frame.FAILED, ident, str(error).encode())
-        except GuestLost:
-            pass
         finally:
             self._commands.pop(ident, None)
             self._input[ident].put(None)

@@ -17,7 +17,7 @@ from typing import Any
 
 from ztune.errors import MissingError, ZtuneError
 from ztune.lab.wire import GuestLost, Port
-from ztune.onhost.host.process import end_group
+from ztune.onhost.host.process import end_group, ends_with_us
 from ztune.packages import install_command
 
 PROGRAM = "qemu-system-x86_64"
@@ -104,16 +104,6 @@ def _forward(port: int | None) -> str:
     return "" if port is None else f",hostfwd=tcp:127.0.0.1:{port}-:22"
 
 
-def _ends_with_us() -> list[str]:
-    """Return the words that have the kernel kill a program when we end, however that is.
-
-    It does so when the *thread* that started the program ends, so only the main thread can ask for it.
-    """
-    setpriv = shutil.which("setpriv")
-    main = threading.current_thread() is threading.main_thread()
-    return [setpriv, "--pdeathsig", "KILL"] if setpriv and main else []
-
-
 class Qemu:
     """A running QEMU. It ends when this process does: the kernel sees to that, and where it can't, the agent
     in the guest notices that nobody is there, once the guest lets it.
@@ -136,7 +126,7 @@ class Qemu:
             *(("-incoming", incoming) if incoming else ()),
         ]
         # The chardev must stand before the device that uses it.
-        full = [*_ends_with_us(), *_chardevs_first(full)]
+        full = [*ends_with_us(), *_chardevs_first(full)]
         self._errors = console.with_suffix(".err")
         with self._errors.open("wb") as errors:
             try:

@@ -158,11 +158,6 @@ class GuestCommand:
         """
         return self._take((Frame.STDOUT, Frame.STDERR), timeout)
 
-    def read_stdout(self, timeout: float | None = None) -> bytes:
-        """Return the next piece of stdout, empty at its end; stderr is kept for ``read_stderr``."""
-        piece = self._take((Frame.STDOUT,), timeout)
-        return piece[1] if piece else b""
-
     def read_stderr(self) -> bytes:
         """Return what stderr has now, without waiting."""
         with self._changed:

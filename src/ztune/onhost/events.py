@@ -49,13 +49,13 @@ class Events:
 
     def step(self, step: str, state: str, share: float = 0.0, text: str = "") -> None:
         """Say where the trial is: ``state`` is begin, progress or end; ``share`` 0…1 of this step."""
-        now = time.time()
+        now = time.monotonic()
         with self._lock:
             if state == "progress" and now - self._last < PROGRESS_SECONDS:
                 return
             self._last = now
         share = 1.0 if state == "end" else min(1.0, max(0.0, share))
-        self.send("step", step=step, state=state, share=round(share, 4), t=round(now, 3), text=text)
+        self.send("step", step=step, state=state, share=round(share, 4), t=round(time.time(), 3), text=text)
 
     def command(self, argv: Sequence[str], rc: int, seconds: float, text: str = "") -> None:
         """Log a command that was run: its words, exit code, seconds of wall time and last words."""

@@ -8,6 +8,7 @@ version.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -28,6 +29,7 @@ from ztune.onhost.jobs.job import Job
 from ztune.onhost.trial import saved
 
 MAX_BYTES = 20 << 30  # all states together; those not used for longest go first
+_PARTIAL = ".partial"
 
 Progress = Callable[[str, float], None]
 
@@ -117,7 +119,7 @@ def _require_room(name: str, job: Job) -> None:
 def _load(job: Job, wanted: Path, progress: Progress) -> dict[str, int]:
     """Load into places of a work directory, then save the places in ``wanted``; return bytes by role."""
     work = WorkDir.create("prepare")
-    partial = wanted.with_name(wanted.name + ".partial")
+    partial = wanted.with_name(wanted.name + _PARTIAL)
     try:
         if partial.exists():
             _remove(partial)
@@ -157,7 +159,11 @@ def _save(command: list[str], target: Path) -> None:
 
 
 def _bytes(path: Path) -> int:
-    return sum(p.lstat().st_size for p in path.rglob("*") if not p.is_dir() or p.is_symlink())
+    total = 0
+    for found in path.rglob("*"):
+        with contextlib.suppress(FileNotFoundError):  # a load that is cut just now
+            total += found.lstat().st_size if not found.is_dir() or found.is_symlink() else 0
+    return total
 
 
 def _there(wanted: Path) -> bool:
@@ -177,10 +183,10 @@ def _locked(wanted: Path, shared: bool, progress: Progress) -> Iterator[None]:
 
 
 def states() -> list[SavedState]:
-    """Return the states that are kept, the longest unused first."""
+    """Return the states that are kept, the longest unused first; what killed loads left is of no job."""
     found = []
     for path in sorted(
-        (p for p in folder().iterdir() if (p / saved.MARKER).is_file()), key=lambda p: p.stat().st_mtime
+        (p for p in folder().iterdir() if p.is_dir() and not p.is_symlink()), key=lambda p: p.stat().st_mtime
     ):
         try:
             about = json.loads((path / saved.MARKER).read_text(encoding="utf-8"))
@@ -191,17 +197,20 @@ def states() -> list[SavedState]:
 
 
 def prune(keep: Path | None = None, limit: int = MAX_BYTES) -> list[SavedState]:
-    """Remove states until the rest is within ``limit`` bytes; return those removed. ``keep`` stays."""
+    """Remove what killed loads left, and states until the rest is within ``limit`` bytes; return those
+    removed. ``keep`` stays.
+    """
     known = states()
     total = sum(s.bytes for s in known)
     gone = []
     for state in known:
-        if total <= limit:
-            break
-        if state.path == keep:
+        whole = (state.path / saved.MARKER).is_file()
+        if state.path == keep or (whole and total <= limit):
             continue
         try:
             with shared_files.locked(_lock_of(state.path), wait=False):
+                if not state.path.is_dir() or whole != (state.path / saved.MARKER).is_file():
+                    continue  # removed meanwhile, or loaded to the end
                 _remove(state.path)
         except BlockingIOError:  # somebody makes or uses it
             continue
@@ -218,7 +227,7 @@ def in_use(path: Path) -> Iterator[None]:
 
 
 def _lock_of(state: Path) -> Path:
-    return state.parent / f"{state.name}.lock"
+    return state.parent / f"{state.name.removesuffix(_PARTIAL)}.lock"
 
 
 def _remove(path: Path) -> None:

@@ -352,6 +352,8 @@ class _Runner:
         error = None
         if ended.status != "ok" or ended.result is None:
             error = ended.error or "it failed without a message"
+            if ended.error is None and ended.result is not None and ended.left:
+                error = f"it measured, but what it made is not all removed: {ended.left[0]}"
         if error is not None and ended.of_host and len(going.hosts.usable) > 1:
             self.failover.lacks(host, trial, error)
             return

@@ -244,6 +244,16 @@ def test_a_job_file_with_two_roles_on_given_places(parent: Path, places: dict[st
 
 
 @needs_fio
+def test_one_that_ends_by_size_tells_that_it_goes_on(parent: Path) -> None:
+    """So that nobody takes it for stuck: how far it is, only its end tells."""
+    said: list[tuple[str, float]] = []
+    shape = {"size": "1M", "numjobs": 1, "rw": "write", "bs": "8k", "seconds": 0, "rate_iops": 128}
+    with running(Fio(shape), parent=parent) as workload:
+        workload.run(lambda step, share: said.append((step, share)))
+    assert said.count(("run fio", 0.0)) >= 5 and said[-1] == ("run fio", 1.0)
+
+
+@needs_fio
 def test_places_are_checked(parent: Path, places: dict[str, Path]) -> None:
     work = WorkDir.create("fio", parent=parent)
     try:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from ztune.errors import InputError, ZtuneError
+from ztune.onhost.host import interrupt
 from ztune.onhost.host.workdir import WorkDir
 from ztune.onhost.jobs.beside import PREFIX, TwoJobs, loaded
 
@@ -77,6 +78,31 @@ def test_a_neighbour_that_fails_is_named(work: WorkDir, tmp_path: Path) -> None:
     job.start()
     with pytest.raises(ZtuneError, match="the neighbour: the job failed, as it was told to"):
         job.run()
+    job.cleanup()
+
+
+def test_a_neighbour_that_fails_ends_the_first_at_once(
+    work: WorkDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody waits for hours for what is worth nothing."""
+    job = made(work, tmp_path, fail="run")
+    job.start()
+    ended: list[float] = []
+
+    def long(_progress: Any) -> None:
+        began = time.monotonic()
+        try:
+            while time.monotonic() - began < 20:
+                time.sleep(0.1)
+        finally:
+            ended.append(time.monotonic() - began)
+
+    monkeypatch.setattr(job.first, "run", long)
+    with interrupt.signals_as_interrupt():
+        with pytest.raises(ZtuneError, match="the neighbour: the job failed, as it was told to"):
+            job.run()
+        assert not interrupt.asked()
+    assert ended[0] < 10
     job.cleanup()
 
 

@@ -339,18 +339,22 @@ def test_what_the_job_s_program_left_behind_is_killed_by_clean(host: Host) -> No
     host.require_untouched()
 
 
-def test_a_command_that_outlives_its_trial_keeps_the_lock(host: Host, tmp_path: Path) -> None:
+def test_a_command_that_outlives_its_trial_keeps_the_lock(
+    host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A zpool create goes on in the kernel when we are killed: clean must not look before it is done."""
     from ztune.onhost.events import Events
+    from ztune.onhost.host import zfs
     from ztune.onhost.host.zfs import Commands
     from ztune.onhost.trial.lock import BusyError, RunLock
 
+    monkeypatch.setattr(zfs, "which", lambda _name: "/bin/sleep")
     lock = RunLock(host.state, "r-x")
     lock.acquire()
     child = os.fork()
     if child == 0:
         with Path(os.devnull).open("w") as null:
-            Commands(Events(null), keep_fds=[lock.fd])(["sleep", "30"])
+            Commands(Events(null), keep_fds=[lock.fd])(["zpool", "30"])
         os._exit(0)
     deadline = time.monotonic() + 20
     while not (found := _children(child)) and time.monotonic() < deadline:

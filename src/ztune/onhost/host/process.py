@@ -93,6 +93,16 @@ class Account:
         )
 
 
+def ends_with_us(number: signal.Signals = signal.SIGKILL) -> list[str]:
+    """Return the words before a command that have the kernel send it ``number`` when we end, however that is.
+
+    It does so when the *thread* that started the command ends, so only the main thread can ask for it.
+    """
+    setpriv = shutil.which("setpriv")
+    main = threading.current_thread() is threading.main_thread()
+    return [setpriv, "--pdeathsig", number.name.removeprefix("SIG")] if setpriv and main else []
+
+
 @dataclass(slots=True)
 class Program:
     """A child process in a session of its own: a terminal's Ctrl-C reaches us, and we end it in order."""
@@ -133,11 +143,7 @@ class Program:
         Raises:
             MissingError: the program isn't there or that user may not run it.
         """
-        command = [str(part) for part in argv]
-        setpriv = shutil.which("setpriv")
-        # The kernel sends it when the *thread* that started the child ends, so only the main thread will do.
-        if setpriv and threading.current_thread() is threading.main_thread():
-            command = [setpriv, "--pdeathsig", death_signal.name.removeprefix("SIG"), *command]
+        command = [*ends_with_us(death_signal), *map(str, argv)]
         base = {
             "PATH": os.environ.get("PATH", os.defpath),
             "LC_ALL": "C.UTF-8",

@@ -13,7 +13,11 @@ from pathlib import Path
 
 from ztune.errors import MissingError, ZtuneError
 from ztune.onhost.events import Events
+from ztune.onhost.host.process import ends_with_us
 
+_STILL_S = 60.0
+"""A command that runs for so long says that it does, and each time as long again: limits are hours on a slow
+host, and who waits for a trial must see what it waits for."""
 _SYSTEM = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
 
 
@@ -30,7 +34,9 @@ class Commands:
     """Runs programs; every one is an event of the trial."""
 
     def __init__(self, events: Events, *, patience: float = 1.0, keep_fds: Sequence[int] = ()) -> None:
-        """``keep_fds`` are handed down: a run's lock stays held while a command outlives us."""
+        """``keep_fds`` are handed down: a run's lock stays held while a command outlives us. Only one that
+        works on pools does.
+        """
         self._events = events
         self._patience = patience
         self._keep = tuple(keep_fds)
@@ -65,9 +71,11 @@ class Commands:
         self._paths[argv[0]] = path
         began = time.monotonic()
         seconds = timeout * self._patience
+        # What works on pools goes on to its end when we are killed; a copy of a database, say, does not.
+        goes_on = argv[0] in ("zpool", "zfs")
         # In a session of its own: Ctrl-C is ours to handle, and must not cut a zpool create in half.
         with subprocess.Popen(
-            [path, *argv[1:]],
+            [*([] if goes_on else ends_with_us()), path, *argv[1:]],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -76,7 +84,7 @@ class Commands:
             pass_fds=self._keep,
         ) as process:
             try:
-                out, err = process.communicate(timeout=seconds)
+                out, err = self._heard(process, argv, seconds)
             except subprocess.TimeoutExpired:
                 process.kill()
                 # What waits in the kernel for a lost disk outlives even that; don't wait for it too.
@@ -92,8 +100,7 @@ class Commands:
                 ) from None
             except BaseException:
                 # At KeyboardInterrupt Popen would leave it running: a pool could come in behind our back.
-                # What works on pools is waited for; a copy of a database, say, is not.
-                if argv[0] not in ("zpool", "zfs"):
+                if not goes_on:
                     process.kill()
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     process.wait(max(1.0, seconds - (time.monotonic() - began)))
@@ -102,6 +109,21 @@ class Commands:
         if not quiet or process.returncode != 0:
             self._events.command(argv, process.returncode, time.monotonic() - began, last_words(text))
         return process.returncode, out.decode("utf-8", errors="replace"), text
+
+    def _heard(
+        self, process: subprocess.Popen[bytes], argv: Sequence[str], seconds: float
+    ) -> tuple[bytes, bytes]:
+        """Return its standard output and standard error. Raises TimeoutExpired after ``seconds``."""
+        began = time.monotonic()
+        while True:
+            left = began + seconds - time.monotonic()
+            try:
+                return process.communicate(timeout=max(0.0, min(_STILL_S, left)))
+            except subprocess.TimeoutExpired:
+                if left <= _STILL_S:
+                    raise
+            gone = time.monotonic() - began
+            self._events.log(f"{' '.join(argv[:3])} still runs, after {gone:.0f} s of at most {seconds:.0f}")
 
 
 def _brings(program: str) -> str:

@@ -6,14 +6,16 @@ what a user sees of it.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NoReturn
 
 from ztune.errors import InputError, ZtuneError
+from ztune.onhost.host import interrupt
 from ztune.onhost.host.workdir import WorkDir
 from ztune.onhost.jobs import registry
 from ztune.onhost.jobs.job import Job, ProgressFn, WorkloadResult, no_progress
@@ -35,6 +37,14 @@ def loaded(kind: type[Job], params: Mapping[str, Any]) -> dict[str, Any]:
     """
     names = getattr(kind, "LOADED", None)
     return {key: value for key, value in params.items() if (key in names if names else key != WHICH)}
+
+
+def _raise(error: object) -> NoReturn:
+    """Raise what the neighbour raised."""
+    if isinstance(error, ZtuneError):
+        raise ZtuneError(f"the neighbour: {error}") from error
+    assert isinstance(error, BaseException)
+    raise error
 
 
 class TwoJobs:
@@ -139,12 +149,18 @@ class TwoJobs:
         began = time.monotonic()
         ended: list[float] = []
         found: list[WorkloadResult | BaseException] = []
+        failed, lock = threading.Event(), threading.Lock()
+        over = False
 
         def beside() -> None:
             try:
                 found.append(self.neighbour.run())
             except BaseException as error:  # handed to the main thread, which raises it
                 found.append(error)
+                with lock:
+                    if not over:
+                        failed.set()
+                        interrupt.ring()
             ended.append(time.monotonic() - began)
 
         thread = threading.Thread(target=beside, daemon=True)
@@ -155,14 +171,17 @@ class TwoJobs:
             while thread.is_alive():  # in short waits, so that a signal is seen
                 thread.join(0.2)
         except BaseException:
+            # A ring on its way says no more than this does.
+            with interrupt.uninterrupted(), contextlib.suppress(KeyboardInterrupt), lock:
+                over = True
             self.neighbour.cleanup()  # its run ends with an error, which nobody asks for
             thread.join(_STOP_S)
+            if failed.is_set() and not interrupt.asked():
+                _raise(found[0])
             raise
         theirs = found[0]
         if isinstance(theirs, BaseException):
-            if isinstance(theirs, ZtuneError):
-                raise ZtuneError(f"the neighbour: {theirs}") from theirs
-            raise theirs
+            _raise(theirs)
         self._theirs, self._together_s = theirs, round(min(ended) / self.dilation, 6)
         return mine
 

@@ -52,7 +52,9 @@ class Launcher:
             # it has another parent already.
             alive = '[ "$PPID" = "$0" ] && exec "$@"'
             launch = f'{shlex.quote(setpriv)} --pdeathsig KILL /bin/sh -c {shlex.quote(alive)} $$ "$@"'
-        script = f"read go || exit 0; {launch}; echo $? > rc.new; mv rc.new rc; read end; exit 0"
+        # Without its note nobody would know that the program has ended: then the shell ends too.
+        note = "{ echo $? > rc.new && mv rc.new rc; } || exit 1"
+        script = f"read go || exit 0; {launch}; {note}; read end; exit 0"
         self._program = Program.start(
             ["/bin/sh", "-c", script, "sh", *command],
             what=self.what,
@@ -86,7 +88,7 @@ class Launcher:
         before = io_of([program.pid])
         pipe = program.popen.stdin
         assert pipe is not None
-        began, at = time.monotonic(), time.time()
+        began = time.monotonic()
         pipe.write(b"go\n")
         pipe.flush()
         while not (self.home / "rc").exists():
@@ -98,8 +100,10 @@ class Launcher:
             tick(gone)
             time.sleep(0.05)
         after = io_of([program.pid])
-        # The shell's own note of the end: we look only twenty times a second, which would blur a short run.
-        seconds = max((self.home / "rc").stat().st_mtime - at, 1e-3)
+        # Less the time since the shell's own note: we look only twenty times a second, which would blur a
+        # short run. A clock that is set matters between the note and here alone.
+        since = time.time() - (self.home / "rc").stat().st_mtime
+        seconds = max(time.monotonic() - began - since, 1e-3)
         return seconds, {name: after[name] - before.get(name, 0) for name in after}
 
     def must_have_ended_well(self) -> None:

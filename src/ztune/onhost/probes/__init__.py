@@ -103,6 +103,8 @@ class RunningProbes:
             return
         probe = kind(self._context, options)
         self._live[name] = probe
+        if kind.cost == "large":
+            self._context.log(f"probe {name} begins")
         self._try(name, probe, probe.begin)
 
     def freeze(self) -> None:
@@ -119,6 +121,8 @@ class RunningProbes:
         if self._results is None:
             self._results = {}
             for name, probe in list(self._live.items()):
+                if probe.cost in ("large", "after"):
+                    self._context.log(f"probe {name} finds its result")
                 found = self._try(name, probe, probe.finish)
                 if found is not None:
                     self._results[name] = found

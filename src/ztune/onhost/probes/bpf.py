@@ -13,13 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from ztune.errors import ZtuneError
+from ztune.onhost.host.process import ends_with_us
 from ztune.onhost.host.zfs import last_words, which
 from ztune.onhost.probes.context import Context
-from ztune.onhost.probes.probe import HELPERS
+from ztune.onhost.probes.probe import HELPERS, MOST_PATIENCE
 
 ATTACH_S = 60.0
-_MOST_PATIENCE = 10.0
-"""Attaching takes a few seconds under emulation: what is not there then doesn't come."""
 END_S = 30.0
 # bpftrace attaches from the last to the first, and says that it attaches before it does: when the first and
 # the last of the script have both spoken, all between them are attached. One line may be lost in the kernel's
@@ -80,7 +79,7 @@ class Script:
         self._ready = threading.Event()
         self._wanted = {"ready_a", "ready_b"}
         self.process = subprocess.Popen(
-            [program, "-B", "line", "-f", "json", "-e", f"{_FIRST} {script} {_LAST}"],
+            [*ends_with_us(), program, "-B", "line", "-f", "json", "-e", f"{_FIRST} {script} {_LAST}"],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=self._errors,
@@ -90,17 +89,21 @@ class Script:
             env={**os.environ, "BPFTRACE_MAP_KEYS_MAX": "65536", "BPFTRACE_MAX_MAP_KEYS": "65536"},
         )
         HELPERS.add(self.process.pid)
-        self._patience = context.patience
+        self._patience = min(context.patience, MOST_PATIENCE)
         self._thread = threading.Thread(target=self._read, daemon=True, name="bpftrace")
         self._thread.start()
-        self._ready.wait(ATTACH_S * min(self._patience, _MOST_PATIENCE))
-        if self._wanted:
+        try:
+            self._ready.wait(ATTACH_S * self._patience)
+            if self._wanted:
+                raise ZtuneError(f"bpftrace did not attach: {self._problem('it took too long')}")
+        except BaseException:
+            # A signal too: whoever asked for it does not have it yet, and can't end it.
             self.kill()
-            raise ZtuneError(f"bpftrace did not attach: {self._problem()}")
+            raise
 
-    def _problem(self) -> str:
+    def _problem(self, otherwise: str) -> str:
         self._errors.seek(0)
-        return last_words(self._errors.read().decode(errors="replace")) or "it took too long"
+        return last_words(self._errors.read().decode(errors="replace")) or otherwise
 
     def _read(self) -> None:
         assert self.process.stdout is not None
@@ -125,11 +128,12 @@ class Script:
             self._thread.join(END_S)
         except subprocess.TimeoutExpired:
             self.kill()
-            raise ZtuneError("bpftrace did not end; it was killed") from None
+            limit = END_S * self._patience
+            raise ZtuneError(f"bpftrace did not end within {limit:.0f} s; it was killed") from None
         finally:
             HELPERS.discard(self.process.pid)
         if code != 0:
-            raise ZtuneError(f"bpftrace failed: {self._problem()}")
+            raise ZtuneError(f"bpftrace failed: {self._problem(f'exit code {code}')}")
         return parse_maps("".join(self._said))
 
     def kill(self) -> None:

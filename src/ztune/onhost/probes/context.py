@@ -104,6 +104,8 @@ class Context:
     """The job's processes, whose descendants belong to them."""
     page_sizes: Mapping[str, int] = field(default_factory=dict)
     warn: Callable[[str], None] = _nothing
+    log: Callable[[str], None] = _nothing
+    """Say what is done, where that may take minutes."""
     series: Callable[[str, Sequence[str], Sequence[Sequence[float]]], None] = _nothing
     """Send rows of a time series: the probe's name, the columns (first "t", unix seconds), the rows."""
     names: dict[int, str] = field(default_factory=dict)

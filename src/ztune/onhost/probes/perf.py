@@ -13,9 +13,10 @@ import time
 from collections.abc import Mapping, Sequence
 
 from ztune.errors import ZtuneError
+from ztune.onhost.host.process import ends_with_us
 from ztune.onhost.host.zfs import last_words, which
 from ztune.onhost.probes.context import Context
-from ztune.onhost.probes.probe import HELPERS
+from ztune.onhost.probes.probe import HELPERS, MOST_PATIENCE
 
 ATTACH_S = 30.0
 END_S = 30.0
@@ -68,7 +69,7 @@ class PerfRecording:
         if program is None:
             raise ZtuneError("perf is missing")
         self._context = context
-        self._patience = context.patience
+        self._patience = min(context.patience, MOST_PATIENCE)
         self.path = context.state / "syscalls.perf"
         self._said = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as perf
         control, self._control = os.pipe()
@@ -76,6 +77,7 @@ class PerfRecording:
         try:
             self.process = subprocess.Popen(
                 [
+                    *ends_with_us(),
                     *(program, "trace", "record", "-D", "-1", "--control", f"fd:{control},{answer}"),
                     *("--max-size", f"{max(1, round(megabytes))}M", "-o", str(self.path)),
                     *("-p", ",".join(map(str, pids))),
@@ -90,16 +92,22 @@ class PerfRecording:
             os.close(control)
             os.close(answer)
         HELPERS.add(self.process.pid)
+        try:
+            self._enable()
+        except BaseException:
+            # A signal too: whoever asked for it does not have it yet, and can't end it.
+            self.kill()
+            raise
+
+    def _enable(self) -> None:
         os.write(self._control, b"enable\n")
         until = time.monotonic() + ATTACH_S * self._patience
         said = b""
         while b"ack" not in said:
             if not select.select([self._answer], [], [], max(0.0, until - time.monotonic()))[0]:
-                self.kill()
                 raise ZtuneError("perf did not say that it records; it was killed")
             piece = os.read(self._answer, 64)
             if not piece:
-                self.kill()
                 raise ZtuneError(f"perf ended at once: {self._words()}")
             said += piece
 

@@ -18,6 +18,10 @@ _Reading = TypeVar("_Reading")
 HELPERS: set[int] = set()
 """Processes that probes started: what they do is no part of the job."""
 
+MOST_PATIENCE = 5.0
+"""How much longer than usual a helper is waited for at the most, however slow the host: under emulation
+bpftrace attaches in half a minute, perf in five seconds, and the trial stands still meanwhile."""
+
 
 class Probe:
     """One thing that is measured while a trial's job runs.

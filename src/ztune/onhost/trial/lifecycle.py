@@ -540,6 +540,7 @@ class RunningTrial:
             pids=self.job.pids,
             page_sizes=self.job.page_sizes(),
             warn=self.events.warning,
+            log=self.events.log,
             series=self.events.series,
             dilation=spec.dilation,
             patience=spec.patience,

@@ -495,8 +495,8 @@ class Fio(LaunchedJob):
         limit = (expected if None not in times else 86_400.0) + 600 * self.patience
 
         def tick(gone: float) -> None:
-            if expected:
-                progress("run fio", min(0.99, gone / expected))
+            # How far a job is that ends by size nobody knows.
+            progress("run fio", min(0.99, gone / expected) if expected else 0.0)
 
         _, moved = launcher.run(limit, tick)
         code = launcher.exit_code()

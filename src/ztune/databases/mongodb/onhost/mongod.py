@@ -187,7 +187,12 @@ class Mongod(StorageEngine):
     def restore(self, wanted: DocumentFacts, limit: float, tick: Callable[[float], None]) -> Restored:
         """Run mongorestore."""
         launcher, server = self.job.running(Launcher), self.server
-        seconds, _ = launcher.run(limit * self.job.patience, lambda _gone: server.watch())
+
+        def watch(_gone: float) -> None:
+            server.watch()
+            tick(0.0)
+
+        seconds, _ = launcher.run(limit * self.job.patience, watch)
         server.watch()
         said = own_directory.read_plain(launcher.log)
         match = _DONE.search(said)

@@ -235,11 +235,11 @@ class OrientdbArchive(LaunchedJob, OrientJob):
 
     def run(self, progress: ProgressFn = no_progress) -> WorkloadResult:
         """Move the file."""
-        launcher, size = self.launcher, self._before[0]
-        seconds, moved = launcher.run(self.limit() + size / 1e6)
+        launcher, size, step = self.launcher, self._before[0], "move the backup"
+        seconds, moved = launcher.run(self.limit() + size / 1e6, lambda _gone: progress(step, 0.0))
         if launcher.exit_code() != 0:
             raise ZtuneError(f"the backup could not be moved into the archive: {launcher.said()}")
-        progress("move the backup", 1.0)
+        progress(step, 1.0)
         assert self.input is not None
         return WorkloadResult(
             seconds=seconds,
