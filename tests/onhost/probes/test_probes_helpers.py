@@ -101,6 +101,18 @@ def test_one_that_hangs_or_fails_is_waited_for_minutes_at_the_most_and_told_of(
 
 
 @pytest.mark.timeout(60)
+def test_one_that_is_not_heard_of_is_begun_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    once = READY.replace("{says}", f"mkdir {tmp_path}/tried && exec sleep 600\n{{says}}")
+    pid = stand_in(monkeypatch, tmp_path, "bpftrace", once)
+    monkeypatch.setattr(bpf, "ATTACH_S", 1.0)
+    context = Context("r-1", "r-1-1", 1, tmp_path, {}, (), (), {}, command=lambda _argv, *, timeout=0: "")
+    script = bpf.Script(context, "")
+    assert (tmp_path / "tried").is_dir() and runs(pid) and {script.process.pid} == HELPERS
+    script.kill()
+    assert not runs(pid) and not HELPERS
+
+
+@pytest.mark.timeout(60)
 def test_one_whose_trial_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pid = stand_in(monkeypatch, tmp_path, "bpftrace", READY)
     with subprocess.Popen([sys.executable, "-c", HOLDS, tmp_path], stdout=subprocess.PIPE) as trial:

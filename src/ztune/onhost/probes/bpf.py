@@ -18,7 +18,8 @@ from ztune.onhost.host.zfs import last_words, which
 from ztune.onhost.probes.context import Context
 from ztune.onhost.probes.probe import HELPERS, MOST_PATIENCE
 
-ATTACH_S = 60.0
+ATTACH_S = 30.0
+"""Of each of two attempts: a trial once stood still for ten minutes, most likely for one that never spoke."""
 END_S = 30.0
 # bpftrace attaches from the last to the first, and says that it attaches before it does: when the first and
 # the last of the script have both spoken, all between them are attached. One line may be lost in the kernel's
@@ -74,12 +75,19 @@ class Script:
         program = which("bpftrace")
         if program is None:
             raise ZtuneError("bpftrace is missing")
+        self._patience = min(context.patience, MOST_PATIENCE)
+        argv = [program, "-B", "line", "-f", "json", "-e", f"{_FIRST} {script} {_LAST}"]
+        if not (self._begin(argv) or self._begin(argv)):
+            raise ZtuneError(f"bpftrace did not attach: {self._problem('it took too long')}")
+
+    def _begin(self, argv: list[str]) -> bool:
+        """Start it and return whether it is attached; no: it was killed. Raises ZtuneError if it ended."""
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the script
         self._said: list[str] = []
         self._ready = threading.Event()
         self._wanted = {"ready_a", "ready_b"}
         self.process = subprocess.Popen(
-            [*ends_with_us(), program, "-B", "line", "-f", "json", "-e", f"{_FIRST} {script} {_LAST}"],
+            [*ends_with_us(), *argv],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=self._errors,
@@ -89,17 +97,20 @@ class Script:
             env={**os.environ, "BPFTRACE_MAP_KEYS_MAX": "65536", "BPFTRACE_MAX_MAP_KEYS": "65536"},
         )
         HELPERS.add(self.process.pid)
-        self._patience = min(context.patience, MOST_PATIENCE)
         self._thread = threading.Thread(target=self._read, daemon=True, name="bpftrace")
         self._thread.start()
         try:
-            self._ready.wait(ATTACH_S * self._patience)
-            if self._wanted:
-                raise ZtuneError(f"bpftrace did not attach: {self._problem('it took too long')}")
+            heard = self._ready.wait(ATTACH_S * self._patience)
+            if heard and self._wanted:
+                raise ZtuneError(f"bpftrace did not attach: {self._problem('it ended')}")
         except BaseException:
             # A signal too: whoever asked for it does not have it yet, and can't end it.
             self.kill()
             raise
+        if not heard:
+            self.kill()
+            self._thread.join(END_S)  # what it reads is the next one's
+        return heard
 
     def _problem(self, otherwise: str) -> str:
         self._errors.seek(0)
