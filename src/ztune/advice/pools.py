@@ -21,7 +21,7 @@ LIVE_TXGS = 3
 _POOL = {
     "data": ("Data vdevs", True),
     "slog": ("Log device (SLOG)", True),
-    "ashift": ("Sector size", True),
+    "ashift": ("Sector size (ashift)", True),
     "special": ("Special vdev", False),
     "l2arc": ("Cache device (L2ARC)", False),
     "filesystem": ("File system", False),
