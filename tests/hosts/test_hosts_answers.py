@@ -129,6 +129,17 @@ def test_properties_devices_and_parameters_drift(expected: ExpectedLayout) -> No
     }
 
 
+def test_what_apply_keeps_since_it_protects_more_is_no_drift(expected: ExpectedLayout) -> None:
+    seen = as_recommended(expected)
+    assert seen.zfs is not None
+    data = next(d for d in seen.zfs.datasets if d.name == "tank/data")
+    for name, value in {"sync": "always", "copies": "2", "checksum": "sha256"}.items():
+        data.properties[name].value = value
+    assert drifts(seen, expected) == []
+    data.properties["sync"].value = "disabled"
+    assert [(d.what, d.found) for d in drifts(seen, expected)] == [("sync", "disabled")]
+
+
 def test_what_cannot_be_compared_is_no_agreement(expected: ExpectedLayout) -> None:
     seen = as_recommended(expected)
     assert seen.zfs is not None

@@ -308,7 +308,7 @@ def _target(
                 f"make a new dataset with it and copy the files"
             )
             continue
-        if value == known.default and _stronger(name, shown, value):
+        if stays(name, shown, value):
             kept.append(f"{name}={shown} protects more than the layout's {value}, its default, so it is kept")
             continue
         if current.source == "temporary":
@@ -352,9 +352,12 @@ def _target(
     )  # fmt: skip
 
 
-def _stronger(name: str, now: str, wanted: str) -> bool:
+def stays(name: str, now: str, wanted: str) -> bool:
+    """Return whether ``now`` protects more than ``wanted``, ZFS's default: no layout speaks against it."""
     order = _PROTECTION.get(name, ())
-    return now in order and wanted in order and order.index(now) < order.index(wanted)
+    if now not in order or wanted not in order or wanted != PROPERTIES[name].default:
+        return False
+    return order.index(now) < order.index(wanted)
 
 
 def _follows(value: HostProperty, parent: str) -> bool:

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from ztune.advice.commands import settable
 from ztune.advice.host import canonical
+from ztune.advice.plan import stays
 from ztune.errors import InputError
 from ztune.observe.model import Observation, ObservedDataset, ObservedPool
 from ztune.study import Dataset, Layout, Pool
@@ -127,8 +128,11 @@ def _properties(live: ObservedDataset, dataset: Dataset, layout: Layout) -> Iter
         now = live.properties.get(name)
         if now is None:
             yield Drift("unknown", live.name, name, value, "not known")
-        elif canonical(name, now.value) != canonical(name, value):
-            yield Drift("property", live.name, name, value, canonical(name, now.value))
+            continue
+        shown = canonical(name, now.value)
+        # What `ztune apply` keeps is as it was recommended.
+        if shown != canonical(name, value) and not stays(name, shown, value):
+            yield Drift("property", live.name, name, value, shown)
 
 
 def _devices(live: ObservedPool, pool: Pool) -> Iterator[Drift]:
