@@ -195,6 +195,13 @@ def test_what_is_as_now_is_named_where_it_has_no_line() -> None:
     assert f"{', '.join(left[:-1])} and {left[-1]} are as now.".lower() in said.lower(), shown
 
 
+def test_what_limits_a_search_is_said_once() -> None:
+    sure = FULL.confidence.model_copy(update={"level": "limited", "reasons": ("The budget is used.", "Else.")})
+    searched = "The budget is used. Not tried: wal_recycle=off."
+    shown = text(FULL.model_copy(update={"confidence": sure, "searched": searched}))
+    assert shown.count("The budget is used.") == 1 and "How sure   limited. Else." in shown
+
+
 def test_a_long_sentence_ends_at_a_word() -> None:
     shown = text(crowded(7))
     warning = re.search(r"Warning +(.*(?:\n {11}.*)*)", shown)

@@ -201,7 +201,8 @@ def _figure(h: Headline, keeps: bool) -> BriefFigure:
 
 def _sure(r: Recommendation) -> BriefSaid:
     """Return the first thing that limits the evidence; without one, what it rests on."""
-    reasons = [text for text in r.confidence.reasons if text != r.searched]  # it has a line of its own
+    # What is said of the search has a line of its own.
+    reasons = [text for text in r.confidence.reasons if not r.searched.startswith(text)]
     if r.confidence.level in ("good", "fair"):
         text = r.confidence.sentence.partition(": ")[2]
         return BriefSaid(text[:1].upper() + text[1:], len(reasons))
