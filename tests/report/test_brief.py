@@ -196,7 +196,8 @@ def test_what_is_as_now_is_named_where_it_has_no_line() -> None:
 
 
 def test_what_limits_a_search_is_said_once() -> None:
-    sure = FULL.confidence.model_copy(update={"level": "limited", "reasons": ("The budget is used.", "Else.")})
+    reasons = ("The budget is used.", "Else.")
+    sure = FULL.confidence.model_copy(update={"level": "limited", "reasons": reasons})
     searched = "The budget is used. Not tried: wal_recycle=off."
     shown = text(FULL.model_copy(update={"confidence": sure, "searched": searched}))
     assert shown.count("The budget is used.") == 1 and "How sure   limited. Else." in shown
