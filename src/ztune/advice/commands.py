@@ -344,7 +344,7 @@ def _closing(
         if value != TUNABLES[name].default:
             out += comment(f"{name}={value}: {TUNABLES[name].doc} Linux, until the next boot:", "  ")
             out.append(f"#     echo {value} > /sys/module/zfs/parameters/{name}")
-    out += [f"#   {line}" for line in _arc_lines(r, layout)]
+    out += _arc_lines(r, layout)
     if layout.database:
         settings = ", ".join(f"{name} = {value}" for name, value in sorted(layout.database.items()))
         out += comment(f"In the database: {settings}.", "  ")
@@ -370,10 +370,7 @@ def _arc_lines(r: Recommendation, layout: Layout) -> list[str]:
     meant = "" if found else ", which is no advice: leave it the memory that the host can spare"
     text = f"The {given} {units.amount(layout.arc)}{meant}. To set a limit on Linux until the next boot:"
     size = str(layout.arc) if found else "BYTES"
-    return [
-        *(line.removeprefix("# ") for line in comment(text)),
-        f"  echo {size} > /sys/module/zfs/parameters/zfs_arc_max",
-    ]
+    return [*comment(text, "  "), f"#     echo {size} > /sys/module/zfs/parameters/zfs_arc_max"]
 
 
 def _pool_lines(pool: Pool, r: Recommendation, layout: Layout) -> list[str]:

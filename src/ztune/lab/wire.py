@@ -156,7 +156,21 @@ class GuestCommand:
 
         Raises Lost without a guest, TimeoutError after ``timeout`` seconds.
         """
-        return self._take((Frame.STDOUT, Frame.STDERR), timeout)
+
+        def ready() -> bool:
+            return any(self._output.values()) or self._status is not None or bool(self._error)
+
+        with self._changed:
+            if not self._changed.wait_for(ready, timeout):
+                raise TimeoutError
+            frame = next((frame for frame, pieces in self._output.items() if pieces), None)
+            if frame is None:
+                if self._status is None:
+                    raise GuestLost(self._error)
+                return None
+            data = self._output[frame].popleft()
+        self._credit(len(data))
+        return frame, data
 
     def read_stderr(self) -> bytes:
         """Return what stderr has now, without waiting."""
@@ -165,24 +179,6 @@ class GuestCommand:
             self._output[Frame.STDERR].clear()
         self._credit(len(data))
         return data
-
-    def _take(self, frames: Sequence[Frame], timeout: float | None) -> tuple[Frame, bytes] | None:
-        def ready() -> bool:
-            return any(self._output[f] for f in frames) or self._status is not None or bool(self._error)
-
-        with self._changed:
-            if not self._changed.wait_for(ready, timeout):
-                raise TimeoutError
-            for frame in frames:
-                if self._output[frame]:
-                    data = self._output[frame].popleft()
-                    break
-            else:
-                if self._status is None:
-                    raise GuestLost(self._error)
-                return None
-        self._credit(len(data))
-        return frame, data
 
     def _credit(self, size: int) -> None:
         if size and self._status is None and not self._error:
