@@ -86,6 +86,37 @@ def test_the_best_are_tried_on_aged_pools_last(stand_in_engine: Path, trace: Tra
     assert [text.partition(":")[0] for text in answer["aged"]] == ["The choice does not change with age"] * 2
 
 
+def test_a_study_of_aged_pools_is_searched_and_proved(
+    stand_in_engine: Path, trace: Trace, tmp_path: Path
+) -> None:
+    study = tmp_path / "aged.toml"
+    study.write_text("""
+name = "aged"
+[layout]
+age = "used"
+[[layout.pool]]
+name = "tank"
+vdev = [{ profile = "hdd-7200" }]
+[[layout.dataset]]
+name = "tank/data"
+roles = ["data"]
+[[layout.dataset]]
+name = "tank/wal"
+roles = ["wal"]
+[axes]
+"data.recordsize" = ["16K", "8K"]
+"data.compression" = ["off"]
+""")
+    code, out, err = invoke("screen", str(trace.path), "--study", str(study), "--json", "--age", "new")
+    assert code == 0, err
+    answer = json.loads(out)
+    changes = [entry["changes"] for entry in answer["layouts"]]
+    assert {"data.recordsize": "16K", "age": "new"} in changes
+    # What is ranked, and what proves it, is as old as the study says.
+    ranked = [entry["changes"] for entry in answer["layouts"] if entry["rank"] is not None]
+    assert {"data.recordsize": "16K"} in ranked and not any("age" in one for one in ranked)
+
+
 def test_the_best_are_tried_beside_a_neighbour_last(stand_in_engine: Path, trace: Trace) -> None:
     words = ["screen", str(trace.path), "--json", "--jobs", "2", "--budget", "6", "--no-elsewhere"]
     usual = json.loads(invoke(*words)[1])

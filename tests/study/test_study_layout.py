@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from ztune.onhost.properties import PROPERTIES, REPLAYED, parse_property
 from ztune.onhost.tunables import TUNABLES, parse_tunable
 from ztune.runs.refine import back_to_default, differing
-from ztune.runs.space import describe, first_round
+from ztune.runs.space import describe, differences, first_round
 from ztune.study import DurabilityClass, Layout, Study, default_setting, generic
 from ztune.study.durability import Judgement, judge
 from ztune.study.layout import parse_layout, with_settings
@@ -321,6 +321,14 @@ def test_back_to_default_gives_every_one_property_pair() -> None:
         (key,) = differing(best, n)
         assert n.settings().get(key) == (base.settings().get(key) if key == "arc" else _default(key, n))
     assert back_to_default(base, base) == []
+
+
+def test_an_age_is_no_property_to_put_back_to_default() -> None:
+    aged = with_settings(study().layout, {"age": "used"})
+    assert back_to_default(aged, aged) == []
+    neighbours = back_to_default(aged, with_settings(aged, {"data.recordsize": "16K"}))
+    assert [n.age for n in neighbours] == [aged.age]
+    assert differences(aged, study().layout) == {"age": "new"}
 
 
 def _default(key: str, _: Layout) -> str | None:

@@ -6,7 +6,7 @@ of layouts that differ in this property and nothing else, which the layouts of a
 
 from __future__ import annotations
 
-from ztune.runs.space import differences
+from ztune.runs.space import AGE, differences
 from ztune.study import Layout, default_setting
 from ztune.study.layout import with_settings
 
@@ -30,8 +30,9 @@ def back_to_default(base: Layout, layout: Layout) -> list[Layout]:
     for key in sorted({*ours, *bases}):
         default = default_setting(key)
         target = default if default is not None else bases.get(key)
-        if key.startswith("database."):
-            target = bases.get(key, default)  # a recording of the database's own default may not be there
+        if key.startswith("database.") or key == AGE:
+            # A recording of the database's own default may not be there; an age is no choice.
+            target = bases.get(key, default)
         if target is None or ours.get(key, default) == target or key.endswith(".with"):
             continue
         if key.startswith("tunable."):

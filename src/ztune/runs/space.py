@@ -19,7 +19,8 @@ JOB_FACTORS = ("workload.", "database.")
 def differences(base: Layout, layout: Layout) -> dict[str, str]:
     """Return the factors in which ``layout`` differs from ``base``, sorted, with the layout's values."""
     ours, theirs = base.settings(), layout.settings()
-    return {k: theirs.get(k, "default") for k in sorted({*ours, *theirs}) if ours.get(k) != theirs.get(k)}
+    differing = (key for key in sorted({*ours, *theirs}) if ours.get(key) != theirs.get(key))
+    return {key: theirs.get(key, "new" if key == AGE else "default") for key in differing}
 
 
 def describe(base: Layout, layout: Layout) -> str:
