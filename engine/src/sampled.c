@@ -273,6 +273,25 @@ static void make_pointer(blkptr_t *bp, const fl_file_t *f, uint64_t *state, uint
 	SET_BIRTH(bp, txg);
 }
 
+static bool is_filled(const blkptr_t *bp)
+{
+	uint8_t own[OWN_BYTES];
+
+	if (!BP_IS_EMBEDDED(bp) || BP_GET_LEVEL(bp) != 0 || BPE_GET_PSIZE(bp) != OWN_BYTES)
+		return false;
+	decode_embedded_bp_compressed(bp, own);
+	return memcmp(own, mark, sizeof(mark)) == 0;
+}
+
+/* Where a file is cut or removed: nobody counted such a record as born, and OpenZFS checks that no more dies than was. */
+int dsl_dataset_block_kill(dsl_dataset_t *ds, const blkptr_t *bp, dmu_tx_t *tx, boolean_t async)
+{
+	typedef int kill_fn(dsl_dataset_t *, const blkptr_t *, dmu_tx_t *, boolean_t);
+	REAL(kill_fn, "dsl_dataset_block_kill");
+
+	return is_filled(bp) ? 0 : real(ds, bp, tx, async);
+}
+
 int sampled_fill(fl_file_t *f, uint64_t first, uint64_t end, const touched_t *t)
 {
 	uint64_t state = f->object * 0xd1342543de82ef95ULL + first;

@@ -7,7 +7,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from engine_build import COPY, FSYNC, MIB, O_DSYNC, READ, UNLINK, WRITE, Ops, replay, spec
+from engine_build import (
+    COPY,
+    FALLOCATE,
+    FSYNC,
+    KEEP_SIZE,
+    MIB,
+    O_DSYNC,
+    PUNCH,
+    READ,
+    TRUNCATE,
+    UNLINK,
+    WRITE,
+    Ops,
+    replay,
+    spec,
+)
 
 SIZE = 96 * MIB
 NO_PREFETCH = {"zfs_prefetch_disable": 1}
@@ -116,6 +131,28 @@ def test_what_was_not_loaded_reads_as_zeros(tmp_path: Path, half: Path) -> None:
     ops.add(WRITE, offset=5 * 16384, size=100)
     ops.add(READ, offset=9 * 16384, size=16384)
     assert replay(tmp_path, s, ops)["status"] == "ok"
+
+
+@pytest.mark.parametrize(
+    ("op", "asked"),
+    [
+        (UNLINK, {}),
+        (TRUNCATE, {"size": 4 * MIB}),
+        (FALLOCATE, {"offset": 0, "size": 64 * MIB, "flags": PUNCH | KEEP_SIZE}),
+    ],
+)
+def test_records_that_were_not_loaded_can_be_freed(
+    tmp_path: Path, half: Path, op: int, asked: dict[str, int]
+) -> None:
+    """More of them than were loaded, of a file that little was read of: such as a table that is dropped."""
+    ops = Ops()
+    for i in range(16):
+        ops.add(READ, offset=i * 8 * MIB, size=8192)
+    ops.add(op, **asked)
+    s = spec(half, size=128 * MIB, properties={"recordsize": "8K"})
+    full, part = (replay(tmp_path, {**s, "load": load}, ops)["measure"] for load in ("all", "touched"))
+    assert part["space"]["files"] == full["space"]["files"]
+    assert part["physical"]["read_bytes"] == pytest.approx(full["physical"]["read_bytes"], rel=0.03)
 
 
 def test_a_sampled_file_counts_for_all(tmp_path: Path, half: Path) -> None:
