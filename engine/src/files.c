@@ -273,17 +273,16 @@ static int op_copy(const op_t *o, rfile_t *f, rfile_t *src, bool *commit)
 static int op_truncate(const op_t *o, rfile_t *f, bool *commit)
 {
 	uint64_t size = (uint64_t)o->size, old = fl_size(f->f);
-	double lost = size < old ? f->missing * (1.0 - (double)size / (double)old) : 0.0;
 	account_target_t target = writing(f, size, UINT64_MAX - size);
 	int error;
 
 	memvdev_writing(&target);
 	error = fl_truncate(f->f, size, commit);
 	memvdev_written(&target);
-	f->missing -= lost;
-	f->space -= lost;
-	if (size < old)
+	if (size < old) {
+		stands_cut(f, 1.0 - (double)size / (double)old);
 		files_shadow(f, size, old - size, NULL);
+	}
 	return error != 0 ? replay_failed(error, "Truncating", f) : 0;
 }
 

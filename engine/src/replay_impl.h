@@ -164,6 +164,8 @@ void stands_note_space(void);
 double stands_spread(void);
 /* Has the result say the space that all files take, as much as they stand for. */
 void stands_space(void);
+/* A part of a file was cut off, 0 to 1. */
+void stands_cut(rfile_t *f, double part);
 
 /* files.c: what calls do to files. */
 extern const fl_new_t files_new;

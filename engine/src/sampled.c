@@ -5,6 +5,7 @@
 #include "chance.h"
 #include "filelayer_impl.h"
 #include "own.h"
+#include "spec.h"
 #include "weights.h"
 
 #include "zfs.h"
@@ -156,9 +157,16 @@ void dsl_pool_undirty_space(dsl_pool_t *dp, int64_t space, uint64_t txg)
 	real(dp, space, txg);
 }
 
+/* Of each dataset: bytes of blocks of files, as it counts them and compressed. */
+static struct born {
+	const dsl_dataset_t *ds;
+	double used, compressed;
+} born[SPEC_DATASETS];
+
 void sampled_pools_are_new(void)
 {
 	memset(groups, 0, sizeof(groups));
+	memset(born, 0, sizeof(born));
 }
 
 uint64_t sampled_arc_limit(uint64_t limit, uint64_t there)
@@ -273,6 +281,25 @@ static void make_pointer(blkptr_t *bp, const fl_file_t *f, uint64_t *state, uint
 	SET_BIRTH(bp, txg);
 }
 
+static bool is_filled(const blkptr_t *bp)
+{
+	uint8_t own[OWN_BYTES];
+
+	if (!BP_IS_EMBEDDED(bp) || BP_GET_LEVEL(bp) != 0 || BPE_GET_PSIZE(bp) != OWN_BYTES)
+		return false;
+	decode_embedded_bp_compressed(bp, own);
+	return memcmp(own, mark, sizeof(mark)) == 0;
+}
+
+/* Where a file is cut or removed: nobody counted such a record as born, and OpenZFS checks that no more dies than was. */
+int dsl_dataset_block_kill(dsl_dataset_t *ds, const blkptr_t *bp, dmu_tx_t *tx, boolean_t async)
+{
+	typedef int kill_fn(dsl_dataset_t *, const blkptr_t *, dmu_tx_t *, boolean_t);
+	REAL(kill_fn, "dsl_dataset_block_kill");
+
+	return is_filled(bp) ? 0 : real(ds, bp, tx, async);
+}
+
 int sampled_fill(fl_file_t *f, uint64_t first, uint64_t end, const touched_t *t)
 {
 	uint64_t state = f->object * 0xd1342543de82ef95ULL + first;
@@ -333,6 +360,27 @@ uint64_t sampled_used(fl_file_t *f)
 
 static sampled_count_t counted;
 
+double sampled_compressed(const fl_volume_t *vol)
+{
+	const dsl_dataset_t *ds = dmu_objset_ds(vol->os);
+
+	for (int i = 0; i < SPEC_DATASETS && born[i].ds != NULL; i++)
+		if (born[i].ds == ds && born[i].used > 0)
+			return born[i].compressed / born[i].used;
+	return 1.0;
+}
+
+static void note_born(const dsl_dataset_t *ds, uint64_t used, uint64_t compressed)
+{
+	int i = 0;
+
+	while (i < SPEC_DATASETS - 1 && born[i].ds != NULL && born[i].ds != ds)
+		i++;
+	born[i].ds = ds;
+	born[i].used += (double)used;
+	born[i].compressed += (double)compressed;
+}
+
 void sampled_count(void)
 {
 	memset(&counted, 0, sizeof(counted));
@@ -359,6 +407,7 @@ void dsl_dataset_block_born(dsl_dataset_t *ds, const blkptr_t *bp, dmu_tx_t *tx)
 			counted.indirect_used += used;
 			counted.indirect_compressed += BP_GET_PSIZE(bp);
 		}
+		note_born(ds, used, BP_GET_PSIZE(bp));
 		counted.used += used;
 		for (int i = 0; i < BP_GET_NDVAS(bp); i++)
 			counted.allocated += DVA_GET_ASIZE(&bp->blk_dva[i]);

@@ -47,6 +47,8 @@ typedef struct {
 } sampled_count_t;
 void sampled_count(void);
 sampled_count_t sampled_counted(void);
+/* Compressed bytes for each that the dataset counts, of the blocks of its files written since the pools were opened. */
+double sampled_compressed(const fl_volume_t *vol);
 
 /* How many blocks a write of the pipeline (zio_t) stands for. */
 double sampled_write_stands_for(const void *zio);

@@ -574,7 +574,7 @@ static int parse_logs(const json_t *root, spec_t *s, err_t *err)
 
 	for (i = 0; i < SPEC_LOGS; i++)
 		s->log_operations[i] = s->operations;
-	if (jobs != NULL && json_array_size(jobs) != json_array_size(logs))
+	if (jobs != NULL && (!json_is_array(jobs) || json_array_size(jobs) != json_array_size(logs)))
 		return err_set(err, "spec: spec.log_operations must be a list of a number for each log.");
 	json_array_foreach(jobs, i, one) {
 		if (i >= SPEC_LOGS)
@@ -767,9 +767,12 @@ static int parse_root(const json_t *root, spec_t *s, err_t *err)
 	if (json_object_get(root, "operations") != NULL &&
 	    want_int(root, "spec", "operations", 0, INT64_C(1) << 40, &s->operations, err) != 0)
 		return -1;
-	if (json_object_get(root, "first") != NULL &&
-	    want_int(root, "spec", "first", 1, s->operations > 1 ? s->operations : 1, &s->first, err) != 0)
-		return -1;
+	if (json_object_get(root, "first") != NULL) {
+		if (s->operations < 1)
+			return err_set(err, "spec: spec.first is of the operations, of which there are none.");
+		if (want_int(root, "spec", "first", 1, s->operations, &s->first, err) != 0)
+			return -1;
+	}
 	s->rate = 1;
 	if (json_object_get(root, "sample") != NULL) {
 		if (want_int(root, "spec", "sample", 1, 1 << 20, &n, err) != 0)

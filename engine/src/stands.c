@@ -128,6 +128,23 @@ double stands_spread(void)
 	return R.real > 0 ? MAX(R.stands / R.real, 1.0) : 1.0;
 }
 
+/* Compressed bytes for each on disk, of what a file had when the measure began. */
+static double compressed_each(const rfile_t *f)
+{
+	return f->space > 0 ? f->compressed / f->space : 1.0;
+}
+
+/* Of what is not there of a file, a part was cut off, with the blocks above. */
+void stands_cut(rfile_t *f, double part)
+{
+	double lost = f->missing * part, above = f->logical - (f->spec != NULL ? (double)f->spec->whole_start : 0.0);
+
+	f->compressed -= lost * compressed_each(f);
+	f->logical -= MAX(above, 0.0) * part;
+	f->missing -= lost;
+	f->space -= lost;
+}
+
 /*
  * The space that all files take: what they took when the measure began, and by how much they grew since, as much as they
  * stand for.
@@ -160,7 +177,9 @@ void stands_space(void)
 			logical += f->logical +
 			    ((double)fl_size(f->f) - begin) *
 				stands_for(f, (uint64_t)begin, fl_size(f->f) - MIN((uint64_t)begin, fl_size(f->f)));
-			compressed += f->compressed + grown;
+			/* Copies and the parity of small blocks are space, and no part of the ratio. */
+			compressed +=
+			    f->compressed + grown * (grown > 0 ? sampled_compressed(R.vols[d]) : compressed_each(f));
 		}
 		s->logical = (uint64_t)MAX(logical, 0);
 		s->ratio = compressed > 0 ? logical / compressed : 1.0;

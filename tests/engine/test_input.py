@@ -79,6 +79,8 @@ def set_at(s: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
         ("logs", [[0], 0], "logs[1] must be a list of files"),
         ("logs", [[7]], "logs[0][0] is none of the files"),
         ("logs", [[0], [0]], "file 0 is in two logs"),
+        ("first", 1, "spec.first is of the operations, of which there are none"),
+        ("log_operations", "all", "log_operations must be a list of a number for each log"),
         ("log_operations", [1], "log_operations must be a list of a number for each log"),
         ("processor", 4, "processor must be an object"),
         ("processor", {"cores": 0, "rates": []}, "processor.cores"),

@@ -7,7 +7,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from engine_build import COPY, FSYNC, MIB, O_DSYNC, READ, UNLINK, WRITE, Ops, replay, spec
+from engine_build import (
+    COPY,
+    FALLOCATE,
+    FSYNC,
+    KEEP_SIZE,
+    MIB,
+    O_DSYNC,
+    PUNCH,
+    READ,
+    TRUNCATE,
+    UNLINK,
+    WRITE,
+    Ops,
+    group,
+    replay,
+    spec,
+)
 
 SIZE = 96 * MIB
 NO_PREFETCH = {"zfs_prefetch_disable": 1}
@@ -116,6 +132,62 @@ def test_what_was_not_loaded_reads_as_zeros(tmp_path: Path, half: Path) -> None:
     ops.add(WRITE, offset=5 * 16384, size=100)
     ops.add(READ, offset=9 * 16384, size=16384)
     assert replay(tmp_path, s, ops)["status"] == "ok"
+
+
+@pytest.mark.parametrize(
+    ("op", "asked"),
+    [
+        (UNLINK, {}),
+        (TRUNCATE, {"size": 4 * MIB}),
+        (FALLOCATE, {"offset": 0, "size": 64 * MIB, "flags": PUNCH | KEEP_SIZE}),
+    ],
+)
+def test_records_that_were_not_loaded_can_be_freed(
+    tmp_path: Path, half: Path, op: int, asked: dict[str, int]
+) -> None:
+    """More of them than were loaded, of a file that little was read of: such as a table that is dropped."""
+    ops = Ops()
+    for i in range(16):
+        ops.add(READ, offset=i * 8 * MIB, size=8192)
+    ops.add(op, **asked)
+    s = spec(half, size=128 * MIB, properties={"recordsize": "8K"})
+    full, part = (replay(tmp_path, {**s, "load": load}, ops)["measure"] for load in ("all", "touched"))
+    assert part["space"]["files"] == full["space"]["files"]
+    assert part["physical"]["read_bytes"] == pytest.approx(full["physical"]["read_bytes"], rel=0.03)
+
+
+@pytest.mark.parametrize("copies", [True, False])
+def test_the_compression_ratio_of_a_file_that_grows_is_that_of_all(
+    tmp_path: Path, half: Path, copies: bool
+) -> None:
+    """Neither copies nor the parity of small blocks, which take as much as the data, are in it."""
+    ops = Ops()
+    for i in range(64):
+        ops.add(WRITE, file=1, offset=i * MIB, size=MIB)
+    s = spec(
+        half,
+        size=[16 * MIB, 0],
+        properties={"copies": "2"} if copies else {"recordsize": "8K"},
+        vdevs=None if copies else [group("data", "raidz2", 6)],
+    )
+    full, part = (
+        replay(tmp_path, {**s, "load": load}, ops)["measure"]["space"] for load in ("all", "touched")
+    )
+    assert part["compression_ratio"] == pytest.approx(full["compression_ratio"], rel=0.01)
+    assert part["allocated"] == full["allocated"]
+
+
+def test_a_file_that_is_cut_has_no_blocks_of_what_it_lost(tmp_path: Path, half: Path) -> None:
+    ops = Ops()
+    for i in range(16):
+        ops.add(READ, offset=i * 8 * MIB, size=8192)
+    ops.add(TRUNCATE, size=16 * MIB)
+    s = spec(half, size=128 * MIB, properties={"recordsize": "8K"})
+    full, part = (
+        replay(tmp_path, {**s, "load": load}, ops)["measure"]["space"] for load in ("all", "touched")
+    )
+    for key in ("compression_ratio", "logical", "allocated"):
+        assert part[key] == pytest.approx(full[key], rel=0.02), key
 
 
 def test_a_sampled_file_counts_for_all(tmp_path: Path, half: Path) -> None:
