@@ -380,6 +380,20 @@ def test_an_aa_run_has_the_same_layout_twice(place: FakePlace) -> None:
     assert sum(t.is_baseline for t in found) == 3
 
 
+def test_what_a_trial_waits_for_reaches_the_view_and_a_traceback_does_not(place: FakePlace) -> None:
+    class Waiting(Notes):
+        def step(self, trial: Trial, step: str, state: str, share: float, text: str) -> None:
+            if state == "wait":
+                self.said.append(f"{trial.layout_name}, {step}: {text}")
+
+    place.behave(of={"8K": {"waits": "zdb -L zt still runs, after 60 s of at most 1800"}})
+    notes = Waiting()
+    go(place, "8K", blocks=(1, 1), notes=notes)
+    assert [s for s in notes.said if "still runs" in s or "Traceback" in s] == [
+        "8K, measure: zdb -L zt still runs, after 60 s of at most 1800"
+    ]
+
+
 def test_what_could_not_be_destroyed_is_said(place: FakePlace) -> None:
     place.behave(of={"8K": {"keep": True}})
     notes = Notes()

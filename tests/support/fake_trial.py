@@ -133,6 +133,9 @@ def run() -> int:
             say("error", text="no room on the disk", step=step)
             status = "failed"
             break
+        if step == "measure" and "waits" in mine:
+            say("log", text=mine["waits"])
+            say("log", text="Traceback (most recent call last):\n  of a fault")
         if mine.get("hang") == step:
             (state / "hanging").touch()
             stop.wait(60)

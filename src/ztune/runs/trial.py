@@ -19,7 +19,8 @@ SILENCE_S = 2 * 3600.0
 _KEPT_LOG = 200  # commands kept of a trial that failed
 
 
-# Is told the step that the trial is in, its state (begin, progress, end), the share that is done, and a text.
+# Is told the step that the trial is in, its state (begin, progress, end, wait), the share that is done, and a
+# text; of a wait it says what for.
 Step = Callable[[str, str, float, str], None]
 Say = Callable[[str], None]
 
@@ -172,6 +173,9 @@ def _event(line: str, ended: Ended, begun: dict[str, float], tell: Step, say: Sa
                 ended.commands.append(
                     {k: event[k] for k in ("command", "rc", "seconds", "text") if k in event}
                 )
+            elif (text := str(event.get("text", ""))) and "\n" not in text:
+                # More lines than one are a traceback, and the error that follows says it in a sentence.
+                tell(next(reversed(begun), ""), "wait", 0.0, text)
         case "warning":
             ended.warnings.append(str(event.get("text", "")))
             say(f"warning: {event.get('text', '')}")
