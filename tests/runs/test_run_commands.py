@@ -94,6 +94,15 @@ def test_json_is_alone_on_standard_output(place: FakePlace) -> None:
     assert measure["interval"] == "range" and len(measure["values"]) == 2
 
 
+def test_a_run_that_left_something_ranks_all_layouts_and_ends_with_1(place: FakePlace) -> None:
+    place.behave(of={"*": {"keep": True}})
+    done = call("run", "two.toml", "--on", "local", "--blocks", "2", "--json")
+    assert done.return_value == 1
+    found = json.loads(done.stdout)
+    assert found["failed"] == [] and len(found["layouts"]) == 3
+    assert "it left behind: pool zt: left alone: busy" in ok("recommend", "last", "--why").replace("\n", " ")
+
+
 def test_only_some_layouts(place: FakePlace) -> None:
     done = json.loads(ok("run", "two.toml", "--layouts", "data.recordsize=16K", "--blocks", "2", "--json"))
     assert {lay["layout"] for lay in done["layouts"]} == {"base", "data.recordsize=16K"}
