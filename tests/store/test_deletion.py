@@ -158,3 +158,35 @@ def test_recordings_of_single_layouts_go_with_the_last_run_that_replayed_them(ho
     assert shared.is_dir() and not alone.exists()
     assert call("--delete", second, "--yes").exit_code == 0
     assert not shared.exists()
+
+
+def test_a_recording_stays_while_another_run_replays_it_as_a_neighbour(home: Path) -> None:
+    own = folder(home / "traces" / "sqlite-1.trace")
+    screened, study = make(own), ready.find("sqlite")
+    with Store.open() as store:
+        neighbour = {"path": str(own), "sha": "0" * 64, "start_s": 0.0, "name": "sqlite"}
+        other = store.create_run(
+            kind="screen", study=study, environment={}, versions={}, seed=1, options={"beside": neighbour}
+        )
+        store.finish_run(other.id, "done")
+    assert call("--delete", screened, "--yes").exit_code == 0
+    assert own.is_dir()
+    assert call("--delete", other.id, "--yes").exit_code == 0
+    assert not own.exists()
+
+
+def test_files_stay_while_the_store_of_the_state_directory_has_the_run(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = folder(home / "traces" / "sqlite-1.trace")
+    run = make(own)
+    copy = tmp_path / "copy.db"
+    copied = CliRunner().invoke(ztune, ["store", "copy", "default", str(copy)])
+    assert copied.exit_code == 0, copied.output
+    monkeypatch.setenv("ZTUNE_STORE", str(copy))
+    assert call("--delete", run, "--yes").exit_code == 0 and ids() == []
+    assert own.is_dir() and (home / "series" / run).is_dir()
+    monkeypatch.delenv("ZTUNE_STORE")
+    assert ids() == [run]
+    assert call("--delete", run, "--yes").exit_code == 0
+    assert not own.exists() and not (home / "series" / run).exists()

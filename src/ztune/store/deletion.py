@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from ztune import paths
@@ -20,17 +21,24 @@ _MANIFEST = "trace.json"
 def folders(store: Store, runs: Sequence[Run]) -> dict[str, list[Path]]:
     """Return for each run the folders that go with it: its series, and the traces that were made for it.
 
-    A trace outside of the state directory is the user's; one that runs beside ``runs`` replayed stays too.
+    A trace outside of the state directory is the user's; one that runs beside ``runs`` replayed stays too. So
+    does what the state directory's own database still names, where ``store`` is another.
     The store, which may be shared, is not trusted for that: an id that is none leads nowhere, and of a shared
     store only runs that we made have files here, and recordings only with the content that they name.
     """
     ids = {run.id for run in runs}
     kept = {path for other in store.runs() if other.id not in ids for path in _recordings(store, other)}
+    copies: set[str] = set()
+    with _beside(store) as beside:
+        for one in beside:
+            copies |= {run.id for run in one.runs()}
+            kept |= {path for run in one.runs() for path in _recordings(one, run)}
     found: dict[str, list[Path]] = {}
     for run in runs:
         theirs: list[Path] = []
         if _ID.fullmatch(run.id) and store.is_own(run):
-            theirs.append(paths.home() / "series" / run.id)
+            if run.id not in copies:
+                theirs.append(paths.home() / "series" / run.id)
             for path in sorted(_recordings(store, run) - kept):
                 if Path(path).parent == paths.traces() and (not store.shared or _is(Path(path), store, run)):
                     theirs.append(Path(path))
@@ -39,9 +47,25 @@ def folders(store: Store, runs: Sequence[Run]) -> dict[str, list[Path]]:
     return found
 
 
+@contextmanager
+def _beside(store: Store) -> Iterator[list[Store]]:
+    """Yield the state directory's own database where ``store`` is another: its runs have files there too.
+
+    Raises as ``Store.open`` does: what can't be read may name any of them.
+    """
+    own = paths.database()
+    if not own.exists() or (isinstance(store.path, Path) and store.path.resolve() == own.resolve()):
+        yield []
+        return
+    with Store.open(own) as found:
+        yield [found]
+
+
 def _is(trace: Path, store: Store, run: Run) -> bool:
     """Whether the recording at ``trace`` has the content that ``run`` names for it."""
+    neighbour = run.options.get("beside") or {}
     named = {run.trace_sha if run.trace_path == str(trace) else ""}
+    named |= {neighbour["sha"] if neighbour.get("path") == str(trace) else ""}
     named |= {trial.trace_sha for trial in store.trials(run.id) if trial.trace_path == str(trace)}
     try:
         return hashlib.sha256((trace / _MANIFEST).read_bytes()).hexdigest() in named
@@ -50,8 +74,9 @@ def _is(trace: Path, store: Store, run: Run) -> bool:
 
 
 def _recordings(store: Store, run: Run) -> set[str]:
-    """Return the paths of the recordings that ``run`` replayed."""
-    return {run.trace_path, *store.recordings(run.id)} - {""}
+    """Return the paths of the recordings that ``run`` replayed, a neighbour's among them."""
+    neighbour = run.options.get("beside") or {}
+    return {run.trace_path, str(neighbour.get("path", "")), *store.recordings(run.id)} - {""}
 
 
 def unreferenced(store: Store) -> list[Path]:
