@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -13,6 +14,7 @@ from click.testing import CliRunner, Result
 from ztune import paths
 from ztune.cli.main import ztune
 from ztune.store.db import Store
+from ztune.store.deletion import orphans
 from ztune.study import ready
 from ztune.study.layout import with_settings
 
@@ -190,3 +192,28 @@ def test_files_stay_while_the_store_of_the_state_directory_has_the_run(
     assert ids() == [run]
     assert call("--delete", run, "--yes").exit_code == 0
     assert not own.exists() and not (home / "series" / run).exists()
+
+
+def test_files_of_no_run_are_found_and_those_of_a_run_are_not(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make(folder(home / "traces" / "sqlite-1.trace"))
+    # As a state directory that was moved has them: its runs name the old place.
+    moved = folder(home / "traces" / "moved.trace")
+    sha = hashlib.sha256((moved / "trace.json").read_bytes()).hexdigest()
+    with Store.open() as store:
+        run = store.create_run(
+            kind="screen", study=ready.find("sqlite"), trace_path=Path("/old/moved.trace"), trace_sha=sha,
+            environment={}, versions={}, seed=1,
+        )  # fmt: skip
+        store.finish_run(run.id, "done")
+        assert orphans(store) == []
+    (moved / "trace.json").write_text("another")
+    killed = home / "series" / "zzzzzz"
+    killed.mkdir()
+    with Store.open() as store:
+        assert orphans(store) == [killed, moved]
+    # Another store does not make orphans of what the state directory's own names.
+    monkeypatch.setenv("ZTUNE_STORE", str(tmp_path / "other.db"))
+    with Store.open() as store:
+        assert orphans(store) == [killed, moved]

@@ -67,10 +67,15 @@ def _is(trace: Path, store: Store, run: Run) -> bool:
     named = {run.trace_sha if run.trace_path == str(trace) else ""}
     named |= {neighbour["sha"] if neighbour.get("path") == str(trace) else ""}
     named |= {trial.trace_sha for trial in store.trials(run.id) if trial.trace_path == str(trace)}
+    return _sha(trace) in named - {""}
+
+
+def _sha(trace: Path) -> str | None:
+    """Return what runs name the content of ``trace`` by; None where it has none that can be read."""
     try:
-        return hashlib.sha256((trace / _MANIFEST).read_bytes()).hexdigest() in named
+        return hashlib.sha256((trace / _MANIFEST).read_bytes()).hexdigest()
     except OSError:
-        return False
+        return None
 
 
 def _recordings(store: Store, run: Run) -> set[str]:
@@ -79,12 +84,28 @@ def _recordings(store: Store, run: Run) -> set[str]:
     return {run.trace_path, str(neighbour.get("path", "")), *store.recordings(run.id)} - {""}
 
 
-def unreferenced(store: Store) -> list[Path]:
-    """Return the traces in the state directory that no run replayed: what failed or was killed left them, or
-    they are being recorded.
+def orphans(store: Store) -> list[Path]:
+    """Return the traces and series in the state directory that no run goes with, here or in its own database:
+    what failed or was killed left them, or a trace is being recorded.
+
+    A trace goes with a run by its path or by its content: a state directory may have been moved.
     """
-    named = {path for run in store.runs() for path in _recordings(store, run)}
-    return sorted(path for path in paths.traces().glob("*.trace*") if str(path) not in named)
+    with _beside(store) as beside:
+        runs = [(one, run) for one in (store, *beside) for run in one.runs()]
+        named = {path for one, run in runs for path in _recordings(one, run)}
+        series = set((paths.home() / "series").glob("*"))
+        series -= {paths.home() / "series" / run.id for _, run in runs}
+        traces = [path for path in paths.folder("traces").glob("*.trace*") if str(path) not in named]
+        if traces:
+            content = {sha for one, run in runs for sha in _contents(one, run)}
+            traces = [path for path in traces if _sha(path) not in content]
+    return sorted(series) + sorted(traces)
+
+
+def _contents(store: Store, run: Run) -> set[str]:
+    """Return what names the content of the recordings that ``run`` replayed."""
+    neighbour = run.options.get("beside") or {}
+    return {run.trace_sha, str(neighbour.get("sha", "")), *(t.trace_sha for t in store.trials(run.id))} - {""}
 
 
 def delete(store: Store, runs: Sequence[Run]) -> None:
