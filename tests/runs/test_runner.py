@@ -412,6 +412,17 @@ def test_what_a_trial_measured_counts_also_where_it_left_something(place: FakePl
     assert place.left() == []  # the clean-up took it
 
 
+def test_what_a_trial_measured_counts_also_where_its_series_cannot_be_kept(
+    place: FakePlace, home: Path
+) -> None:
+    home.mkdir()
+    (home / "series").write_text("no directory")
+    run = go(place, "8K", blocks=(1, 1))
+    assert run.status == "done" and [t.status for t in trials(run)] == ["ok", "ok"]
+    assert all(t.series == () for t in trials(run))
+    assert [w for w in run.warnings if "series of trial 1 are not kept" in w]
+
+
 def test_a_rate_counts_also_where_finding_it_left_something(place: FakePlace) -> None:
     place.behave(of={"base": {"keep": True}})
     job = replace(JOB, params={**JOB.params, "busy": 60, "rate": 20.0})

@@ -371,13 +371,19 @@ class _Runner:
     def _keep(self, trial: Trial, ended: trials.Ended, error: str | None) -> None:
         """Store what a trial ended with, and say it."""
         going = self.going
+        try:
+            kept = ended.series.write(going.run.id, trial.number)
+        except InputError as unwritten:
+            # They stand beside what was measured, which is not lost for them.
+            kept = []
+            going.warn(f"the series of trial {trial.number} are not kept: {unwritten}")
         finished = going.store.finish_trial(
             trial.id,
             result=ended.to_store(),
             error=error,
             wall_s=ended.wall_s,
             openzfs=going.run.versions.get("openzfs"),
-            series=ended.series.write(going.run.id, trial.number),
+            series=kept,
         )
         going.observer.finished(finished, ended.steps)
 
