@@ -19,6 +19,8 @@ from ztune.onhost.trial import saved
 from ztune.places import named as places
 from ztune.places.placing import Placing
 from ztune.runs import prepared
+from ztune.store.db import Store
+from ztune.study import ready
 from ztune.study.layout import with_settings
 
 STUDY = """
@@ -149,6 +151,14 @@ def test_an_emulated_lab_does_not_advise_by_time(place: FakePlace) -> None:
     assert "do not choose by the times" in done["cautions"][0]
     assert "emulated" in ok("recommend", "last")
     assert place.specs()[0]["dilation"] == 20.0 and place.specs()[0]["patience"] == 20.0
+
+
+def test_a_screening_is_not_resumed_as_a_run_and_says_what_does(home: Path) -> None:
+    with Store.open() as store:
+        run = store.create_run(kind="screen", study=ready.find("sqlite"), environment={}, versions={}, seed=1)
+        store.finish_run(run.id, "interrupted")
+    with pytest.raises(InputError, match=f"run {run.id} is a replay; `ztune screen --resume {run.id}`"):
+        ok("run", "--resume", run.id)
 
 
 def test_resume_by_name(place: FakePlace) -> None:

@@ -131,6 +131,7 @@ def command(
             if what is not None or source is not None or params or advice or objective is not None or beside:
                 raise InputError("--resume goes on with a run as it was begun; leave the rest out")
             run = resolve(resume, "run", store=store)
+            runner.check_resumable(store, run)
             with LiveView() as live:
                 run = runner.resume(store, run, places.again(run), live)
         else:

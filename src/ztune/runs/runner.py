@@ -138,10 +138,7 @@ def resume(
 
     Raises InputError where another process works on it, or the target's OpenZFS is another than the run's.
     """
-    if not run.measured:
-        raise InputError(f"run {run.id} is a replay; `ztune screen --resume {run.id}` goes on with it")
-    if store.is_live(run):
-        raise InputError(store.busy(run))
+    check_resumable(store, run)
     job, options = RunJob.of(run), TrialOptions.of(run)
     watcher = observer or Observer()
     with Hosts(place) as hosts:
@@ -165,6 +162,14 @@ def resume(
                 refusals.check_there(hosts, host, run.resolved_study, layout)
         runner.going.run = store.resume_run(run.id)
         return runner.go()
+
+
+def check_resumable(store: Store, run: Run) -> None:
+    """Raise InputError where ``run`` can't be gone on with, wherever it ran."""
+    if not run.measured:
+        raise InputError(f"run {run.id} is a replay; `ztune screen --resume {run.id}` goes on with it")
+    if store.is_live(run):
+        raise InputError(store.busy(run))
 
 
 def _caches(params: Mapping[str, Any]) -> str:
