@@ -380,7 +380,7 @@ def test_an_aa_run_has_the_same_layout_twice(place: FakePlace) -> None:
     assert sum(t.is_baseline for t in found) == 3
 
 
-def test_what_a_trial_waits_for_reaches_the_view_and_a_traceback_does_not(place: FakePlace) -> None:
+def test_what_a_trial_waits_for_reaches_the_view_and_no_other_line_does(place: FakePlace) -> None:
     class Waiting(Notes):
         def step(self, trial: Trial, step: str, state: str, share: float, text: str) -> None:
             if state == "wait":
@@ -389,7 +389,7 @@ def test_what_a_trial_waits_for_reaches_the_view_and_a_traceback_does_not(place:
     place.behave(of={"8K": {"waits": "zdb -L zt still runs, after 60 s of at most 1800"}})
     notes = Waiting()
     go(place, "8K", blocks=(1, 1), notes=notes)
-    assert [s for s in notes.said if "still runs" in s or "Traceback" in s] == [
+    assert [s for s in notes.said if "still runs" in s or "mounted" in s] == [
         "8K, measure: zdb -L zt still runs, after 60 s of at most 1800"
     ]
 

@@ -134,8 +134,8 @@ def run() -> int:
             status = "failed"
             break
         if step == "measure" and "waits" in mine:
-            say("log", text=mine["waits"])
-            say("log", text="Traceback (most recent call last):\n  of a fault")
+            say("log", text=mine["waits"], waits=True)
+            say("log", text="mounted by process 1")
         if mine.get("hang") == step:
             (state / "hanging").touch()
             stop.wait(60)

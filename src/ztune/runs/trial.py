@@ -180,9 +180,8 @@ def _event(line: str, ended: Ended, begun: dict[str, float], tell: Step, say: Sa
                 ended.commands.append(
                     {k: event[k] for k in ("command", "rc", "seconds", "text") if k in event}
                 )
-            elif (text := str(event.get("text", ""))) and "\n" not in text:
-                # More lines than one are a traceback, and the error that follows says it in a sentence.
-                tell(next(reversed(begun), ""), "wait", 0.0, text)
+            elif event.get("waits"):
+                tell(next(reversed(begun), ""), "wait", 0.0, str(event.get("text", "")))
         case "warning":
             ended.warnings.append(str(event.get("text", "")))
             say(f"warning: {event.get('text', '')}")
