@@ -12,6 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 from fake_place import FakePlace
 
+from ztune.cli import clean
 from ztune.cli.main import ztune
 from ztune.errors import InputError, ZtuneError
 from ztune.onhost.fields import from_json
@@ -204,6 +205,17 @@ def test_clean_shows_first(place: FakePlace) -> None:
     assert json.loads(ok("clean", "--json"))["trials"][0]["trial"] == "abc-0001"
     assert "all of it is gone" in ok("clean", "--yes")
     assert place.left() == []
+
+
+def test_clean_does_not_say_that_it_would_destroy_a_trial_that_runs(
+    place: FakePlace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = {"state": place.state, "run": "r", "trial": "r-0001", "running": True}
+    found: dict[str, Any] = {"state": place.state, "trials": [one], "datasets": []}
+    monkeypatch.setattr(clean, "_found", lambda *_: found)
+    assert ok("clean").splitlines() == ["trial r-0001  (still runs: left alone)"]
+    found["trials"].append({**one, "trial": "r-0002", "running": False})
+    assert ok("clean").endswith("Nothing was changed; --yes destroys it.\n")
 
 
 def test_kept_databases_are_listed_and_removed(place: FakePlace) -> None:

@@ -148,7 +148,7 @@ def _clean(place: Place, yes: bool, as_json: bool, alone: Sequence[Path] = ()) -
     if not trials and not datasets:
         return 0
     if not yes:
-        if not as_json:
+        if not as_json and (datasets or not all(one.get("running") for one in trials)):
             output.echo("Nothing was changed; --yes destroys it.")
         return 0
     left = trial.clean(place, program, lambda text: output.echo(f"  {output.line(text)}", err=True)).stayed
