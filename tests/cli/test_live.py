@@ -89,6 +89,27 @@ def test_trials_say_each_step(capsys: pytest.CaptureFixture[str]) -> None:
     ]
 
 
+def test_what_a_trial_waits_for_is_said_at_once(capsys: pytest.CaptureFixture[str]) -> None:
+    run, trials = made(
+        kind="run", options=TrialOptions().to_json(), target={"name": "lab", "kind": "lab"},
+        job={"workload": "sqlite", "name": "sqlite", "params": {}},
+    )  # fmt: skip
+    view = LiveView()
+    view.begin(run, trials, 1)
+    view.round(1, 1, 0)
+    view.trial(trials[0])
+    view.step(trials[0], "", "wait", 0.0, "an earlier trial was cut; it is undone first")
+    view.step(trials[0], "collect", "progress", 0.5, "")
+    view.step(trials[0], "collect", "wait", 0.0, "zdb -L zt still runs, after 60 s of at most 1800")
+    assert [line.rpartition(", ")[0] for line in capsys.readouterr().err.splitlines()[2:]] == [
+        "  an earlier trial was cut; it is undone first",
+        "  collect 50%",
+        "  collect: zdb -L zt still runs, after 60 s of at most 1800",
+    ]
+    output.Console(width=150).print(view._view())
+    assert "zdb -L zt still runs" in capsys.readouterr().out
+
+
 def test_a_terminal_shows_the_trials_side_by_side(capsys: pytest.CaptureFixture[str]) -> None:
     run, trials = replays()
     view = LiveView()

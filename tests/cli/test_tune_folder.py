@@ -59,4 +59,5 @@ def test_clean_names_traces_that_no_run_replayed(home: Path) -> None:
         (paths.traces() / name).mkdir()
     said = CliRunner().invoke(ztune, ["clean"]).output
     for name in ("sqlite-1.trace", "sqlite-2.trace.partial"):
-        assert f"no run has replayed {paths.traces() / name}; remove it" in said
+        assert f"no run in {home / 'ztune.db'} goes with {paths.traces() / name}\n" in said
+    assert "unless another store has the run" in said

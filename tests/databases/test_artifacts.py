@@ -6,14 +6,16 @@ import hashlib
 import io
 import tarfile
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 
 from ztune import paths
-from ztune.databases import registry
+from ztune.databases import registry, setup
 from ztune.databases.artifacts import Artifact, Fetched, Jars, Wheel, file_name, pins_of
 from ztune.databases.http.workload import JMETER
 from ztune.databases.orientdb.artifacts import LUCENE_1, ORIENTDB_1
@@ -51,6 +53,43 @@ def fetched(files: dict[str, bytes], extension: str) -> Artifact:
 
 
 FILES = {"thing-1.0/lib/a.jar": b"a", "thing-1.0/lib/b.txt": b"b", "thing-1.0/bin/c.jar": b"c"}
+
+
+def test_of_two_setups_at_a_time_one_fetches_and_the_other_finds_it_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there = registry.ListedWorkload("thing", "a thing", "ztune", [], version="1.0")
+    monkeypatch.setattr(setup, "_examined", lambda *_: there)
+    made = fetched(FILES, "zip")
+    to = made.download / "files" / file_name(made.coordinates)
+    packed = to.rename(tmp_path / "packed")
+    # As Maven does it, but slower: the file is there before it is whole.
+    asked = tmp_path / "asked"
+    shell = f"echo x >> {asked}; mkdir -p {to.parent}; : > {to}; sleep 0.5; cp {packed} {to}"
+    step = setup.Step(("sh", "-c", shell), "fetches it", then=partial(install, made), fetches=made)
+    wanted = setup.SetupPlan("thing", "", "it was not fetched", (step,))
+    said: list[str] = []
+    with ThreadPoolExecutor() as both:
+        going = [both.submit(setup.carry_out, wanted, lambda step: said.append(step.why)) for _ in "ab"]
+        assert [one.result().version for one in going] == ["1.0", "1.0"]
+    assert made.present and asked.read_text() == "x\n"
+    assert sum("another `ztune setup`" in why for why in said) == 1
+
+
+def test_what_a_killed_setup_left_of_fetching_is_in_nobodys_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there = registry.ListedWorkload("thing", "a thing", "ztune", [], version="1.0")
+    monkeypatch.setattr(setup, "_examined", lambda *_: there)
+    made = fetched(FILES, "zip")
+    to = made.download / "files" / file_name(made.coordinates)
+    packed = to.rename(tmp_path / "packed")
+    (made.download / "kept").mkdir()
+    (to.parent / "half.zip.part").touch()
+    shell = f"mkdir -p {to.parent}; cp {packed} {to}"
+    step = setup.Step(("sh", "-c", shell), "fetches it", then=partial(install, made), fetches=made)
+    setup.carry_out(setup.SetupPlan("thing", "", "it was not fetched", (step,)), lambda _: None)
+    assert made.present and not made.download.exists()
 
 
 @pytest.mark.parametrize("extension", ["zip", "tar.gz"])

@@ -146,6 +146,17 @@ def test_leftovers_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert "ztune-x" in checks.check_leftovers(tmp_path).means
 
 
+def test_files_that_no_run_goes_with_are_told(home: Path) -> None:
+    assert checks.check_orphans().state is State.OK
+    assert not (home / "ztune.db").exists()
+    (home / "series" / "zzzzzz").mkdir(parents=True)
+    found = checks.check_orphans()
+    assert found.state is State.LIMITED and "1 trace or series" in found.means
+    assert found.details == {"paths": [str(home / "series" / "zzzzzz")]}
+    (home / "ztune.db").write_text("no database, and longer than its header is, so that SQLite says it" * 9)
+    assert "can't be used" in checks.check_orphans().means
+
+
 def test_a_check_that_breaks_is_a_finding() -> None:
     def check_of_all_things() -> Checked:
         raise ModuleNotFoundError("No module named 'numpy'")

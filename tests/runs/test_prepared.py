@@ -203,3 +203,20 @@ def test_how_long_and_fast_a_load_goes_on_is_no_part_of_what_is_loaded(
     clients = "clients" if workload.startswith("postgres") else "threads"
     assert key() == key(seconds=7, rate=3, warmup=0, **{clients: 2})
     assert len({key(), key(seed=2), key(**larger)}) == 3
+
+
+def test_a_state_that_another_ztune_removes_meanwhile_is_no_fault(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("a", "b"):
+        (prepared.folder() / name).mkdir()
+    asked = Path.is_dir
+
+    def is_dir(path: Path) -> bool:
+        found = asked(path)
+        if path == prepared.folder() / "a":
+            path.rmdir()
+        return found
+
+    monkeypatch.setattr(Path, "is_dir", is_dir)
+    assert [state.path.name for state in prepared.states()] == ["b"]

@@ -12,6 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 from fake_place import FakePlace
 
+from ztune.cli import clean
 from ztune.cli.main import ztune
 from ztune.errors import InputError, ZtuneError
 from ztune.onhost.fields import from_json
@@ -19,6 +20,8 @@ from ztune.onhost.trial import saved
 from ztune.places import named as places
 from ztune.places.placing import Placing
 from ztune.runs import prepared
+from ztune.store.db import Store
+from ztune.study import ready
 from ztune.study.layout import with_settings
 
 STUDY = """
@@ -94,6 +97,15 @@ def test_json_is_alone_on_standard_output(place: FakePlace) -> None:
     assert measure["interval"] == "range" and len(measure["values"]) == 2
 
 
+def test_a_run_that_left_something_ranks_all_layouts_and_ends_with_1(place: FakePlace) -> None:
+    place.behave(of={"*": {"keep": True}})
+    done = call("run", "two.toml", "--on", "local", "--blocks", "2", "--json")
+    assert done.return_value == 1
+    found = json.loads(done.stdout)
+    assert found["failed"] == [] and len(found["layouts"]) == 3
+    assert "it left behind: pool zt: left alone: busy" in ok("recommend", "last", "--why").replace("\n", " ")
+
+
 def test_only_some_layouts(place: FakePlace) -> None:
     done = json.loads(ok("run", "two.toml", "--layouts", "data.recordsize=16K", "--blocks", "2", "--json"))
     assert {lay["layout"] for lay in done["layouts"]} == {"base", "data.recordsize=16K"}
@@ -142,6 +154,14 @@ def test_an_emulated_lab_does_not_advise_by_time(place: FakePlace) -> None:
     assert place.specs()[0]["dilation"] == 20.0 and place.specs()[0]["patience"] == 20.0
 
 
+def test_a_screening_is_not_resumed_as_a_run_and_says_what_does(home: Path) -> None:
+    with Store.open() as store:
+        run = store.create_run(kind="screen", study=ready.find("sqlite"), environment={}, versions={}, seed=1)
+        store.finish_run(run.id, "interrupted")
+    with pytest.raises(InputError, match=f"run {run.id} is a replay; `ztune screen --resume {run.id}`"):
+        ok("run", "--resume", run.id)
+
+
 def test_resume_by_name(place: FakePlace) -> None:
     place.behave(of={"data.recordsize=8K": {"fail": "load"}})
     first = call("run", "two.toml", "--blocks", "1", "--json")
@@ -185,6 +205,17 @@ def test_clean_shows_first(place: FakePlace) -> None:
     assert json.loads(ok("clean", "--json"))["trials"][0]["trial"] == "abc-0001"
     assert "all of it is gone" in ok("clean", "--yes")
     assert place.left() == []
+
+
+def test_clean_does_not_say_that_it_would_destroy_a_trial_that_runs(
+    place: FakePlace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = {"state": place.state, "run": "r", "trial": "r-0001", "running": True}
+    found: dict[str, Any] = {"state": place.state, "trials": [one], "datasets": []}
+    monkeypatch.setattr(clean, "_found", lambda *_: found)
+    assert ok("clean").splitlines() == ["trial r-0001  (still runs: left alone)"]
+    found["trials"].append({**one, "trial": "r-0002", "running": False})
+    assert ok("clean").endswith("Nothing was changed; --yes destroys it.\n")
 
 
 def test_kept_databases_are_listed_and_removed(place: FakePlace) -> None:

@@ -380,14 +380,56 @@ def test_an_aa_run_has_the_same_layout_twice(place: FakePlace) -> None:
     assert sum(t.is_baseline for t in found) == 3
 
 
+def test_what_a_trial_waits_for_reaches_the_view_and_no_other_line_does(place: FakePlace) -> None:
+    class Waiting(Notes):
+        def step(self, trial: Trial, step: str, state: str, share: float, text: str) -> None:
+            if state == "wait":
+                self.said.append(f"{trial.layout_name}, {step}: {text}")
+
+    place.behave(of={"8K": {"waits": "zdb -L zt still runs, after 60 s of at most 1800"}})
+    notes = Waiting()
+    go(place, "8K", blocks=(1, 1), notes=notes)
+    assert [s for s in notes.said if "still runs" in s or "mounted" in s] == [
+        "8K, measure: zdb -L zt still runs, after 60 s of at most 1800"
+    ]
+
+
 def test_what_could_not_be_destroyed_is_said(place: FakePlace) -> None:
     place.behave(of={"8K": {"keep": True}})
     notes = Notes()
     run = go(place, "8K", blocks=(1, 1), notes=notes)
-    assert any("left behind" in s and "pool zt: left alone: busy" in s for s in notes.said)
-    bad = next(t for t in trials(run) if t.layout_name == "8K")
-    assert "pool zt: left alone: busy" in bad.warnings
-    assert bad.error == "it measured, but what it made is not all removed: pool zt: left alone: busy"
+    said = next(s for s in notes.said if "left behind" in s)
+    assert "pool zt: left alone: busy" in said and said in run.warnings
+    left = next(t for t in trials(run) if t.layout_name == "8K")
+    assert left.left == ["pool zt: left alone: busy"]
+    assert left.warnings[-1] == "it left behind: pool zt: left alone: busy"
+
+
+def test_what_a_trial_measured_counts_also_where_it_left_something(place: FakePlace) -> None:
+    place.behave(of={"8K": {"keep": True}})
+    run = go(place, "8K", blocks=(2, 2))
+    assert [t.status for t in trials(run)] == ["ok"] * 4 and run.outcome["verdict"] == "equal"
+    assert place.left() == []  # the clean-up took it
+
+
+def test_what_a_trial_measured_counts_also_where_its_series_cannot_be_kept(
+    place: FakePlace, home: Path
+) -> None:
+    home.mkdir()
+    (home / "series").write_text("no directory")
+    run = go(place, "8K", blocks=(1, 1))
+    assert run.status == "done" and [t.status for t in trials(run)] == ["ok", "ok"]
+    assert all(t.series == () for t in trials(run))
+    assert [w for w in run.warnings if "series of trial 1 are not kept" in w]
+
+
+def test_a_rate_counts_also_where_finding_it_left_something(place: FakePlace) -> None:
+    place.behave(of={"base": {"keep": True}})
+    job = replace(JOB, params={**JOB.params, "busy": 60, "rate": 20.0})
+    with Store.open() as store:
+        request = Request(study(), layouts("8K"), job, place, TrialOptions(blocks=(1, 1)))
+        run = runner.start(store, request)
+    assert run.job["params"]["rate"] == 812.5 and "pool zt: left alone" in run.warnings[0]
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -13,6 +14,7 @@ from click.testing import CliRunner, Result
 from ztune import paths
 from ztune.cli.main import ztune
 from ztune.store.db import Store
+from ztune.store.deletion import orphans
 from ztune.study import ready
 from ztune.study.layout import with_settings
 
@@ -158,3 +160,60 @@ def test_recordings_of_single_layouts_go_with_the_last_run_that_replayed_them(ho
     assert shared.is_dir() and not alone.exists()
     assert call("--delete", second, "--yes").exit_code == 0
     assert not shared.exists()
+
+
+def test_a_recording_stays_while_another_run_replays_it_as_a_neighbour(home: Path) -> None:
+    own = folder(home / "traces" / "sqlite-1.trace")
+    screened, study = make(own), ready.find("sqlite")
+    with Store.open() as store:
+        neighbour = {"path": str(own), "sha": "0" * 64, "start_s": 0.0, "name": "sqlite"}
+        other = store.create_run(
+            kind="screen", study=study, environment={}, versions={}, seed=1, options={"beside": neighbour}
+        )
+        store.finish_run(other.id, "done")
+    assert call("--delete", screened, "--yes").exit_code == 0
+    assert own.is_dir()
+    assert call("--delete", other.id, "--yes").exit_code == 0
+    assert not own.exists()
+
+
+def test_files_stay_while_the_store_of_the_state_directory_has_the_run(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = folder(home / "traces" / "sqlite-1.trace")
+    run = make(own)
+    copy = tmp_path / "copy.db"
+    copied = CliRunner().invoke(ztune, ["store", "copy", "default", str(copy)])
+    assert copied.exit_code == 0, copied.output
+    monkeypatch.setenv("ZTUNE_STORE", str(copy))
+    assert call("--delete", run, "--yes").exit_code == 0 and ids() == []
+    assert own.is_dir() and (home / "series" / run).is_dir()
+    monkeypatch.delenv("ZTUNE_STORE")
+    assert ids() == [run]
+    assert call("--delete", run, "--yes").exit_code == 0
+    assert not own.exists() and not (home / "series" / run).exists()
+
+
+def test_files_of_no_run_are_found_and_those_of_a_run_are_not(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make(folder(home / "traces" / "sqlite-1.trace"))
+    # As a state directory that was moved has them: its runs name the old place.
+    moved = folder(home / "traces" / "moved.trace")
+    sha = hashlib.sha256((moved / "trace.json").read_bytes()).hexdigest()
+    with Store.open() as store:
+        run = store.create_run(
+            kind="screen", study=ready.find("sqlite"), trace_path=Path("/old/moved.trace"), trace_sha=sha,
+            environment={}, versions={}, seed=1,
+        )  # fmt: skip
+        store.finish_run(run.id, "done")
+        assert orphans(store) == []
+    (moved / "trace.json").write_text("another")
+    killed = home / "series" / "zzzzzz"
+    killed.mkdir()
+    with Store.open() as store:
+        assert orphans(store) == [killed, moved]
+    # Another store does not make orphans of what the state directory's own names.
+    monkeypatch.setenv("ZTUNE_STORE", str(tmp_path / "other.db"))
+    with Store.open() as store:
+        assert orphans(store) == [killed, moved]

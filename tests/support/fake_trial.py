@@ -133,6 +133,9 @@ def run() -> int:
             say("error", text="no room on the disk", step=step)
             status = "failed"
             break
+        if step == "measure" and "waits" in mine:
+            say("log", text=mine["waits"], waits=True)
+            say("log", text="mounted by process 1")
         if mine.get("hang") == step:
             (state / "hanging").touch()
             stop.wait(60)

@@ -115,8 +115,11 @@ class LiveView(Observer):
         with self._lock:
             # Loading once for all trials comes before the first of them begins.
             at = self._running.setdefault(trial.id, _Running(trial))
-            new = step != at.step
-            at.step, at.share, at.text = step, (1.0 if state == "end" else share), text
+            waits = state == "wait"
+            new = step != at.step or waits
+            if not waits:
+                at.share = 1.0 if state == "end" else share
+            at.step, at.text = step, text
             wait = _STEP_S if self._measured else _REPLAYS_S
             soon = time.monotonic() - self._said < wait and not (new and self._measured)
             if self._live is not None or state == "end" or soon:
@@ -125,7 +128,8 @@ class LiveView(Observer):
         if self._measured:
             detail = f" {share:.0%}" if state == "progress" and share else ""
             number = f"trial {trial.number}, " if self._several else ""
-            self.say(f"  {number}{step}{detail}{': ' + text if text else ''}{self._left(', {} left')}")
+            said = ": ".join(filter(None, [step + detail, text]))
+            self.say(f"  {number}{said}{self._left(', {} left')}")
         else:
             self._tell_progress()
 

@@ -116,7 +116,8 @@ class Trying:
 
 @dataclass(frozen=True)
 class Tuned:
-    """What came of it. ``failed``: how many layouts and trials failed; each was named when it did.
+    """What came of it. ``failed``: how many layouts and trials failed, or left something behind; each was
+    named when it did.
 
     ``decides``: the run that ``recommendation`` is of: the measured one where there is one with an answer.
     """
@@ -366,5 +367,5 @@ def _write(asked: TuneOptions, run_id: str, trace: Path, store: Store, measured:
     files.write(asked.folder / "apply.sh", script(recommendation), executable=True)
     files.write(asked.folder / "run.json", output.json_text(whole) + "\n")
     trials = screened.trials if measured is None else [*screened.trials, *found.trials]
-    failed = sum(t.status == "failed" for t in trials)
+    failed = sum(t.status == "failed" or bool(t.left) for t in trials)
     return Tuned(run_id, trace, recommendation, failed, decides, measured=None if measured is None else found)

@@ -23,7 +23,7 @@ from ztune.places.rack import Rack
 from ztune.runs import prepared, trial
 from ztune.runs.named import resolve
 from ztune.store.db import Store
-from ztune.store.deletion import unreferenced
+from ztune.store.deletion import orphans
 from ztune.store.records import Run
 
 _SHOWN = 8
@@ -58,8 +58,8 @@ def command(
     It destroys only what a trial's journal or ztune's own properties say ztune made, and looks at each
     thing again on the live system first. What may be somebody else's stays and is named. A journal that
     another user could have written is not believed. Trials that still run are left alone, and so is a version
-    of OpenZFS that a run or a mount works with. Traces in the state directory that no run has replayed are
-    named, and left to you.
+    of OpenZFS that a run or a mount works with. Traces and series in the state directory that no run goes
+    with are named, and left to you.
 
     \b
     Examples:
@@ -80,6 +80,7 @@ def command(
     if openzfs:
         return _openzfs(yes, as_json)
     place: Place
+    alone: list[Path] = []
     if run_id is not None:
         with Store.open() as store:
             found = resolve(run_id, "run", store=store)
@@ -98,10 +99,15 @@ def command(
         place = places.make(on, None if on == "mount" else Placing(files="/"))
         if on == "local":
             with Store.open() as store:
-                for path in unreferenced(store):
-                    output.echo(f"no run has replayed {path}; remove it, if nothing records it now", err=True)
+                alone = orphans(store)
+            for path in alone[:_SHOWN]:
+                output.echo(f"no run in {store.path} goes with {path}", err=True)
+            if len(alone) > _SHOWN:
+                output.echo(f"and {len(alone) - _SHOWN} more; --json lists all", err=True)
+            if alone:
+                output.echo("remove it, unless another store has the run or it is made just now", err=True)
     with place:
-        return _clean(place, yes, as_json)
+        return _clean(place, yes, as_json, alone)
 
 
 def _of_rack(rack: Rack, yes: bool, as_json: bool) -> int:
@@ -126,9 +132,9 @@ def _of_rack(rack: Rack, yes: bool, as_json: bool) -> int:
     return code
 
 
-def _clean(place: Place, yes: bool, as_json: bool) -> int:
+def _clean(place: Place, yes: bool, as_json: bool, alone: Sequence[Path] = ()) -> int:
     program = place.put(bundle.build())
-    found = _found(place, program)
+    found = _found(place, program) | {"orphans": [str(path) for path in alone]}
     trials, datasets = found["trials"], found["datasets"]
     if as_json:
         output.print_json(found)
@@ -142,7 +148,7 @@ def _clean(place: Place, yes: bool, as_json: bool) -> int:
     if not trials and not datasets:
         return 0
     if not yes:
-        if not as_json:
+        if not as_json and (datasets or not all(one.get("running") for one in trials)):
             output.echo("Nothing was changed; --yes destroys it.")
         return 0
     left = trial.clean(place, program, lambda text: output.echo(f"  {output.line(text)}", err=True)).stayed

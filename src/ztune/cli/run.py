@@ -121,7 +121,8 @@ def command(
       ztune run postgres-oltp --on fleet.toml         on several hosts at once: docs/fleet.md
       ztune run --resume 7f3k2a                       go on where it was cut
 
-    Ctrl-C stops in order: the trial destroys what it made. Exit code 1 if some trials failed.
+    Ctrl-C stops in order: the trial destroys what it made. Exit code 1 if some trials failed,
+    or could not remove what they made: what those measured counts all the same.
     """
     if name is not None:
         output.plain(name, "--name")
@@ -130,6 +131,7 @@ def command(
             if what is not None or source is not None or params or advice or objective is not None or beside:
                 raise InputError("--resume goes on with a run as it was begun; leave the rest out")
             run = resolve(resume, "run", store=store)
+            runner.check_resumable(store, run)
             with LiveView() as live:
                 run = runner.resume(store, run, places.again(run), live)
         else:
@@ -187,7 +189,7 @@ def command(
                 "" if standing(run, ran).chosen is None else f"; `ztune recommend {run.id}` says what to set"
             )
             output.echo(f"`ztune report {run.id}` shows it{what}.")
-        return 1 if any(t.status == "failed" for t in ran) else 0
+        return 1 if any(t.status == "failed" or t.left for t in ran) else 0
 
 
 def _probes(given: tuple[str, ...]) -> dict[str, bool]:

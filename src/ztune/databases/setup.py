@@ -16,15 +16,19 @@ import shutil
 import subprocess
 import time
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
 
 from ztune import native
 from ztune.databases import registry, unpacking
+from ztune.databases.artifacts import Fetched
 from ztune.databases.database import every
 from ztune.databases.workload import JobWorkload
 from ztune.errors import InputError, MissingError, ZtuneError
 from ztune.native import openzfs
+from ztune.onhost.host import shared_files
+from ztune.onhost.jobs import software
 from ztune.packages import os_family, packages_of, unattended_install
 
 PROGRAMS = "programs"
@@ -47,6 +51,8 @@ class Step:
     """Run at the end, whatever came of the steps between."""
     then: Callable[[], object] | None = None
     """Done by ztune itself when the command has ended well."""
+    fetches: Fetched | None = None
+    """What it fetches, or a part of it: by one set-up at a time, unless that is there by then."""
     says: bool = False
     """The command says itself what it does: its output is shown, on stderr."""
 
@@ -121,9 +127,9 @@ def plan(
         steps += _install(packages, family, environ, missing)
     for one in fetched:
         *parts, last = one.fetch_commands()
-        steps += [Step(argv, f"fetches a part of {one.name}") for argv in parts]
+        steps += [Step(argv, f"fetches a part of {one.name}", fetches=one) for argv in parts]
         why = f"fetches {one.name} into {one.directory.parent}, by its SHA-256; nothing else is changed"
-        steps.append(Step(last, why, then=partial(unpacking.install, one)))
+        steps.append(Step(last, why, then=partial(unpacking.install, one), fetches=one))
     if not steps:
         raise MissingError(missing)
     return SetupPlan(name, "", missing, tuple(steps), params)
@@ -183,8 +189,18 @@ def carry_out(
         MissingError: everything was done, and something is missing all the same.
     """
     undo: list[tuple[str, ...]] = []
+    begun: Fetched | None = None
+    alone = ExitStack()
     try:
         for step in wanted.steps:
+            if step.fetches is not None and step.fetches != begun:
+                if begun is None:
+                    alone.enter_context(_alone(step, say))
+                begun = step.fetches
+                # What a set-up that was killed left of it.
+                shutil.rmtree(begun.download, ignore_errors=True)
+            if step.fetches is not None and step.fetches.present:
+                continue
             say(step)
             if step.undo:
                 undo.append(step.undo)
@@ -192,12 +208,21 @@ def carry_out(
             if step.then is not None:
                 step.then()
     finally:
+        alone.close()
         for argv in undo:
             _run(argv, environ)
     entry = _examined(wanted.workload, wanted.params)
     if entry.missing:
         raise MissingError(f"{wanted.workload}: still missing after the set-up: {entry.missing}")
     return SetupPlan(wanted.workload, entry.version, "", wanted.steps, wanted.params)
+
+
+def _alone(step: Step, say: Callable[[Step], None]) -> AbstractContextManager[None]:
+    """Wait until no other set-up fetches into the same directory, and keep others out of it."""
+    where = software.directory()
+    where.mkdir(parents=True, exist_ok=True)
+    waits = replace(step, why="another `ztune setup` fetches now: waiting for it")
+    return shared_files.locked(where / ".fetch.lock", waiting=lambda: say(waits))
 
 
 def _examined(name: str, params: Mapping[str, str]) -> registry.ListedWorkload:

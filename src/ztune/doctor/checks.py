@@ -13,10 +13,11 @@ from typing import Any
 
 import psutil
 
-from ztune import native
+from ztune import native, paths
 from ztune.errors import ZtuneError
 from ztune.native import openzfs
 from ztune.packages import install_command
+from ztune.units import counted
 
 GIB = 1 << 30
 SETUP = native.setup_command()
@@ -372,6 +373,27 @@ def check_leftovers(parent: Path | None = None) -> Checked:
     return Checked("leftovers", State.OK, "none of killed runs")
 
 
+def check_orphans() -> Checked:
+    """Every trace and series in the state directory goes with a run."""
+    from ztune.store.db import Store
+    from ztune.store.deletion import orphans
+
+    name = "files of runs"
+    if not any((paths.home() / folder).exists() for folder in ("series", "traces")):
+        return Checked(name, State.OK, "there are none yet")
+    try:
+        with Store.open() as store:
+            found = orphans(store)
+    except ZtuneError as error:
+        return Checked(name, State.LIMITED, str(error))
+    if found:
+        many = counted(len(found), "trace or series", "traces or series")
+        means = f"no run in {store.path} goes with {many}"
+        details = {"paths": [str(path) for path in found]}
+        return Checked(name, State.LIMITED, f"{means}; `ztune clean` names them", details=details)
+    return Checked(name, State.OK, "each goes with a run")
+
+
 CHECKS: tuple[Callable[[], Checked], ...] = (
     check_python,
     check_engine,
@@ -389,6 +411,7 @@ CHECKS: tuple[Callable[[], Checked], ...] = (
     check_lab,
     check_kvm,
     check_leftovers,
+    check_orphans,
 )
 
 

@@ -64,9 +64,9 @@ class Events:
             self.commands.append(record)
         self.send("log", text=text, **record)
 
-    def log(self, text: str) -> None:
-        """Write a line for people."""
-        self.send("log", text=text)
+    def log(self, text: str, *, waits: bool = False) -> None:
+        """Write a line for people; ``waits``: it says what the trial waits for, which a view shows."""
+        self.send("log", text=text, **({"waits": True} if waits else {}))
 
     def warning(self, text: str) -> None:
         """Something that the reader of the result must know; told once."""

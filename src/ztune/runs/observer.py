@@ -24,7 +24,10 @@ class Observer:
         """A trial begins."""
 
     def step(self, trial: Trial, step: str, state: str, share: float, text: str) -> None:
-        """The trial is in this step: ``state`` is begin, progress or end, ``share`` what is done, 0 to 1."""
+        """The trial is in this step: ``state`` is begin, progress or end, ``share`` what is done, 0 to 1.
+
+        The state ``wait`` has no share: ``text`` says what the trial waits for.
+        """
 
     def finished(self, trial: Trial, steps: Mapping[str, float]) -> None:
         """A trial ended, and is stored; ``steps``: the seconds of each."""

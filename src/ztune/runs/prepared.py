@@ -160,9 +160,10 @@ def _save(command: list[str], target: Path) -> None:
 
 def _bytes(path: Path) -> int:
     total = 0
-    for found in path.rglob("*"):
-        with contextlib.suppress(FileNotFoundError):  # a load that is cut just now
-            total += found.lstat().st_size if not found.is_dir() or found.is_symlink() else 0
+    for folder, _folders, files in os.walk(path):
+        for name in files:
+            with contextlib.suppress(FileNotFoundError):  # a load that is cut just now
+                total += Path(folder, name).lstat().st_size
     return total
 
 
@@ -184,10 +185,12 @@ def _locked(wanted: Path, shared: bool, progress: Progress) -> Iterator[None]:
 
 def states() -> list[SavedState]:
     """Return the states that are kept, the longest unused first; what killed loads left is of no job."""
-    found = []
-    for path in sorted(
-        (p for p in folder().iterdir() if p.is_dir() and not p.is_symlink()), key=lambda p: p.stat().st_mtime
-    ):
+    found, used = [], {}
+    for path in folder().iterdir():
+        with contextlib.suppress(FileNotFoundError):  # another ztune removes it now
+            if path.is_dir() and not path.is_symlink():
+                used[path] = path.stat().st_mtime
+    for path in sorted(used, key=used.__getitem__):
         try:
             about = json.loads((path / saved.MARKER).read_text(encoding="utf-8"))
             found.append(SavedState(path, str(about["job"]), sum(int(v) for v in about["bytes"].values())))

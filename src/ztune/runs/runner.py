@@ -138,10 +138,7 @@ def resume(
 
     Raises InputError where another process works on it, or the target's OpenZFS is another than the run's.
     """
-    if not run.measured:
-        raise InputError(f"run {run.id} is a replay; `ztune screen --resume {run.id}` goes on with it")
-    if store.is_live(run):
-        raise InputError(store.busy(run))
+    check_resumable(store, run)
     job, options = RunJob.of(run), TrialOptions.of(run)
     watcher = observer or Observer()
     with Hosts(place) as hosts:
@@ -165,6 +162,14 @@ def resume(
                 refusals.check_there(hosts, host, run.resolved_study, layout)
         runner.going.run = store.resume_run(run.id)
         return runner.go()
+
+
+def check_resumable(store: Store, run: Run) -> None:
+    """Raise InputError where ``run`` can't be gone on with, wherever it ran."""
+    if not run.measured:
+        raise InputError(f"run {run.id} is a replay; `ztune screen --resume {run.id}` goes on with it")
+    if store.is_live(run):
+        raise InputError(store.busy(run))
 
 
 def _caches(params: Mapping[str, Any]) -> str:
@@ -232,9 +237,13 @@ class _Runner:
             raise KeyboardInterrupt
         if ended.status == "lost":
             raise Lost(ended.error or f"{place.name} is gone")
-        if ended.status != "ok" or ended.result is None:
+        if not ended.measured:
             why = ended.error or "it failed without a message"
             raise ZtuneError(f"busy={going.job.params['busy']}: {why}")
+        assert ended.result is not None
+        if ended.left:
+            going.warn(f"finding the rate left something behind: {'; '.join(ended.left)}")
+            self.failover.clean(going.hosts.all[0])
         found = ended.result["job"]["details"]["calibration"]
         params = {**going.job.params, "rate": found["rate"], "busy": 0}
         going.job = replace(going.job, params=params, calibration=found)
@@ -341,7 +350,9 @@ class _Runner:
         """Store the end of a trial."""
         going = self.going
         if ended.left and ended.status != "lost":
-            going.say(f"left behind by trial {trial.number}: {'; '.join(ended.left)}")
+            what = "; ".join(ended.left)
+            shows = f"`ztune clean --run {going.run.id}` shows what is still there"
+            going.warn(f"left behind by trial {trial.number}: {what}; {shows}")
         if ended.status == "stopped" or (ended.asked and ended.result is None):
             # Also where the trial calls it a failure: what is cut fails.
             going.store.reset_trial(trial.id, "stopped by the user")
@@ -350,33 +361,34 @@ class _Runner:
             self.failover.lose(host, trial, ended)
             return
         error = None
-        if ended.status != "ok" or ended.result is None:
+        if not ended.measured:
             error = ended.error or "it failed without a message"
-            if ended.error is None and ended.result is not None and ended.left:
-                error = f"it measured, but what it made is not all removed: {ended.left[0]}"
         if error is not None and ended.of_host and len(going.hosts.usable) > 1:
             self.failover.lacks(host, trial, error)
             return
         self._keep(trial, ended, error)
         if ended.asked:
             raise KeyboardInterrupt
-        if error is not None and ended.error_step is None:
-            # It ended without a word: killed, perhaps, before it could tidy up.
+        if (error is not None or ended.left) and ended.error_step is None:
+            # It left something, or ended without a word: killed, perhaps, before it could tidy up.
             self.failover.tidy(host)
 
     def _keep(self, trial: Trial, ended: trials.Ended, error: str | None) -> None:
         """Store what a trial ended with, and say it."""
         going = self.going
-        result = ended.to_store()
-        if ended.left:
-            result = {**(result or {}), "warnings": [*(result or {}).get("warnings", []), *ended.left]}
+        try:
+            kept = ended.series.write(going.run.id, trial.number)
+        except InputError as unwritten:
+            # They stand beside what was measured, which is not lost for them.
+            kept = []
+            going.warn(f"the series of trial {trial.number} are not kept: {unwritten}")
         finished = going.store.finish_trial(
             trial.id,
-            result=result,
+            result=ended.to_store(),
             error=error,
             wall_s=ended.wall_s,
             openzfs=going.run.versions.get("openzfs"),
-            series=ended.series.write(going.run.id, trial.number),
+            series=kept,
         )
         going.observer.finished(finished, ended.steps)
 
@@ -413,7 +425,7 @@ class _Runner:
                 going.store.reset_trial(host.trial.id, "stopped by the user")
 
     def _keep_or_reset(self, trial: Trial, said: Any) -> None:
-        if isinstance(said, trials.Ended) and said.status == "ok" and said.result is not None:
+        if isinstance(said, trials.Ended) and said.measured:
             self._keep(trial, said, None)
         else:
             self.going.store.reset_trial(trial.id, "stopped by the user")

@@ -19,7 +19,8 @@ SILENCE_S = 2 * 3600.0
 _KEPT_LOG = 200  # commands kept of a trial that failed
 
 
-# Is told the step that the trial is in, its state (begin, progress, end), the share that is done, and a text.
+# Is told the step that the trial is in, its state (begin, progress, end, wait), the share that is done, and a
+# text; of a wait it says what for.
 Step = Callable[[str, str, float, str], None]
 Say = Callable[[str], None]
 
@@ -43,17 +44,24 @@ class Ended:
     asked: bool = False
     """Whether the user has asked to stop meanwhile, however the trial ended."""
 
+    @property
+    def measured(self) -> bool:
+        """Whether it has figures that count: all it did before it destroyed what it made went well."""
+        return self.result is not None and (self.status == "ok" or (self.error is None and bool(self.left)))
+
     def to_store(self) -> dict[str, Any] | None:
         """Return the result to keep: for a failed trial, what is known of it."""
         if self.result is not None:
-            return self.result
-        if not (self.commands or self.warnings or self.steps):
+            warnings = [*self.result.get("warnings", []), *(f"it left behind: {text}" for text in self.left)]
+            return {**self.result, "warnings": warnings, **({"left": self.left} if self.left else {})}
+        if not (self.commands or self.warnings or self.steps or self.left):
             return None
         return {
             "commands": self.commands[-_KEPT_LOG:],
             "warnings": self.warnings,
             "steps": self.steps,
             "failed_in": self.error_step,
+            **({"left": self.left} if self.left else {}),
         }
 
 
@@ -172,6 +180,8 @@ def _event(line: str, ended: Ended, begun: dict[str, float], tell: Step, say: Sa
                 ended.commands.append(
                     {k: event[k] for k in ("command", "rc", "seconds", "text") if k in event}
                 )
+            elif event.get("waits"):
+                tell(next(reversed(begun), ""), "wait", 0.0, str(event.get("text", "")))
         case "warning":
             ended.warnings.append(str(event.get("text", "")))
             say(f"warning: {event.get('text', '')}")

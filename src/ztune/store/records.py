@@ -129,6 +129,11 @@ class Trial:
         return self.status == "ok"
 
     @property
+    def left(self) -> list[str]:
+        """What it made and could not remove, a sentence each."""
+        return list((self.result or {}).get("left", []))
+
+    @property
     def measure(self) -> dict[str, Any]:
         """The engine's measure; empty for a trial without one."""
         measure = (self.result or {}).get("measure", {})

@@ -123,7 +123,8 @@ class Commands:
                 if left <= _STILL_S:
                     raise
             gone = time.monotonic() - began
-            self._events.log(f"{' '.join(argv[:3])} still runs, after {gone:.0f} s of at most {seconds:.0f}")
+            said = f"{' '.join(argv[:3])} still runs, after {gone:.0f} s of at most {seconds:.0f}"
+            self._events.log(said, waits=True)
 
 
 def _brings(program: str) -> str:

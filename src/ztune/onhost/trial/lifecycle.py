@@ -8,6 +8,7 @@ next trial of its run, or ``clean``, does the same.
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import shutil
@@ -326,7 +327,7 @@ class RunningTrial:
     def _begin(self) -> None:
         spec = self.spec
         for trial in trials(self.lock.home):
-            self.events.log(f"an earlier trial of this run, {trial}, was cut; it is undone first")
+            self.events.log(f"an earlier trial of this run, {trial}, was cut; it is undone first", waits=True)
             left = undo(self.lock, trial, self.zfs, patience=spec.patience, progress=lambda share, text: None)
             if left:
                 raise ZtuneError(f"what an earlier trial of this run left can't be removed: {left[0]}")
@@ -540,7 +541,7 @@ class RunningTrial:
             pids=self.job.pids,
             page_sizes=self.job.page_sizes(),
             warn=self.events.warning,
-            log=self.events.log,
+            log=functools.partial(self.events.log, waits=True),
             series=self.events.series,
             dilation=spec.dilation,
             patience=spec.patience,
