@@ -151,6 +151,13 @@ def test_a_histogram_of_another_tool(tmp_path: Path) -> None:
     assert "102,876" in page.read_text()
 
 
+def test_what_json_printed_is_read_again(tmp_path: Path) -> None:
+    file, printed = tmp_path / "writes.txt", tmp_path / "printed.json"
+    file.write_text(HISTOGRAM)
+    printed.write_text(observe("--from", file, "--as", "write-sizes", "--json").stdout)
+    assert observe("--from", printed, "--json").stdout == printed.read_text()
+
+
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
