@@ -245,6 +245,17 @@ def test_a_log_stays_one_however_its_place_is_used_again(
     assert _proposed(made, tmp_path / "t.trace") == "wal"
 
 
+def test_a_file_that_was_there_is_not_temporary_where_one_of_its_name_is(tmp_path: Path) -> None:
+    made, rng = Made(tmp_path), np.random.default_rng(1)
+    before = made.file("state", size_start=1_600_000, deleted=True)
+    after = made.file("state", created=True, deleted=True)
+    for place in rng.integers(90, size=200).tolist():
+        made.do(Op.WRITE, before, place * 16 * K, 16 * K)
+    for i in range(10):
+        made.do(Op.WRITE, after, i * 16 * K, 16 * K)
+    assert _proposed(made, tmp_path / "t.trace") == "data"
+
+
 def test_a_rule_that_leaves_a_file_out_is_kept(tmp_path: Path) -> None:
     made = Made(tmp_path / "db")
     file = made.file("server.pid")

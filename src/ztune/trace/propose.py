@@ -61,16 +61,25 @@ def proposals(trace: Trace) -> list[RoleProposal]:
     InputError if the trace is damaged.
     """
     rules = RoleRules()
-    entries = {file.path: file for file in trace.manifest.files}
+    entries: dict[str, list[TraceFile]] = {}  # several that had a name one after the other
+    for file in trace.manifest.files:
+        entries.setdefault(file.path, []).append(file)
     kinds: dict[tuple[str, str | None, bool], list[GroupSummary]] = {}
     every = summarise(trace).files
-    in_order = [entries[one.name] for one in every if one.writes.sequential]
+    in_order = [file for one in every if one.writes.sequential for file in entries[one.name]]
     used = orders(trace, {file.id: file.size_start for file in in_order})
     for group in every:
         left_out = group.role is None and rules.knows(group.name)
         kinds.setdefault((_glob(group.name), group.role, left_out), []).append(group)
     found = [
-        _proposal(glob, role, left_out, groups, [entries[g.name] for g in groups], used)
+        _proposal(
+            glob,
+            role,
+            left_out,
+            groups,
+            [file for name in {g.name for g in groups} for file in entries[name]],
+            used,
+        )
         for (glob, role, left_out), groups in kinds.items()
     ]
     return sorted(found, key=lambda one: -(one.read + one.written))
