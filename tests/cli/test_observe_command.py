@@ -16,6 +16,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from ztune.cli.main import ztune
+from ztune.errors import InputError
 
 HISTOGRAM = """
   wal
@@ -149,6 +150,26 @@ def test_a_histogram_of_another_tool(tmp_path: Path) -> None:
     done = observe("--from", file, "--as", "write-sizes", "--out", page)
     assert "recordsize 64K" in " ".join(done.stdout.split())
     assert "102,876" in page.read_text()
+
+
+def test_no_file_is_written_over_another_that_was_named(tmp_path: Path) -> None:
+    file, other = tmp_path / "writes.txt", tmp_path / "other"
+    file.write_text(HISTOGRAM)
+    read = ["--from", str(file), "--as", "write-sizes"]
+    for flag in ("--out", "--save"):
+        with pytest.raises(InputError, match=f"{flag} would replace the file of --from"):
+            observe(*read, flag, f"{tmp_path}/./writes.txt")
+    with pytest.raises(InputError, match="--out would replace the file of --save"):
+        observe(*read, "--out", other, "--save", other)
+    assert observe(*read, "--out", "/dev/null", "--save", "/dev/null").exit_code == 0
+    assert file.read_text() == HISTOGRAM and not other.exists()
+
+
+def test_what_json_printed_is_read_again(tmp_path: Path) -> None:
+    file, printed = tmp_path / "writes.txt", tmp_path / "printed.json"
+    file.write_text(HISTOGRAM)
+    printed.write_text(observe("--from", file, "--as", "write-sizes", "--json").stdout)
+    assert observe("--from", printed, "--json").stdout == printed.read_text()
 
 
 @pytest.mark.parametrize(

@@ -180,6 +180,14 @@ def test_export(trace: Trace, tmp_path: Path) -> None:
     assert (tmp_path / "ops.bin").stat().st_size == 32 + 600 * 56
 
 
+def test_an_export_does_not_take_the_place_of_what_was_recorded(trace: Trace, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(trace.path / "events.parquet")
+    for out in (trace.path / "events.parquet", trace.path / "trace.json", tmp_path / "link"):
+        result = ztune("export-ops", trace.path, out)
+        assert (result.returncode, result.stderr.count("is within the trace")) == (2, 1)
+    assert ztune("check", trace.path).returncode == 0
+
+
 @pytest.mark.parametrize("command", ["show", "files", "check"])
 def test_bad_input_is_one_sentence_and_exit_code_2(tmp_path: Path, command: str) -> None:
     result = ztune(command, tmp_path / "none.trace")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -94,6 +95,165 @@ def test_roles_are_proposed_from_what_the_files_do(unknown: Trace) -> None:
     assert found["s/run-*.srt"].files == 3 and "written once" in found["s/run-*.srt"].why
     assert found["j/*.jnl"].why == "written from front to back in pieces of 1K, 100 syncs"
     assert found["settings"].why == "too little to tell"
+
+
+def _proposed(made: Made, path: Path) -> str | None:
+    (one,) = proposals(made.write(path))
+    return one.proposed
+
+
+def _laid_out(made: Made, file: int, pages: int, page: int, synced: int = 256) -> None:
+    for i in range(pages):
+        made.do(Op.WRITE, file, i * page, page)
+        if i % synced == 0:
+            made.do(Op.FSYNC, file)
+
+
+def _read_mostly(made: Made, file: int) -> None:
+    _laid_out(made, file, 2000, 4 * K)
+    for i, place in enumerate(np.random.default_rng(1).integers(2000, size=400).tolist()):
+        made.do(Op.WRITE if i % 10 == 0 else Op.READ, file, place * 4 * K, 4 * K)
+
+
+def _only_read(made: Made, file: int) -> None:
+    _laid_out(made, file, 2000, 8 * K)
+    for place in np.random.default_rng(2).integers(2000, size=200).tolist():
+        made.do(Op.READ, file, place * 8 * K, 8 * K)
+
+
+def _flushed_in_order(made: Made, file: int) -> None:
+    """Checkpoints write changed pages by their place, each once."""
+    _laid_out(made, file, 4000, 16 * K)
+    rng = np.random.default_rng(3)
+    for _ in range(4):
+        for place in sorted(set(rng.integers(4000, size=150).tolist())):
+            made.do(Op.WRITE, file, place * 16 * K, 16 * K)
+        made.do(Op.FSYNC, file)
+
+
+def _hot_pages(made: Made, file: int) -> None:
+    _laid_out(made, file, 4000, 8 * K)
+    for place in np.random.default_rng(4).integers(60, size=500).tolist():
+        made.do(Op.WRITE, file, place * 8 * K, 8 * K)
+        made.do(Op.FDATASYNC, file)
+
+
+def _written_not_read(made: Made, file: int) -> None:
+    """No sync at all, and a twentieth of the writes are to what is there."""
+    for i in range(4000):
+        made.do(Op.WRITE, file, i * 4 * K, 4 * K)
+    for place in np.random.default_rng(5).integers(4000, size=200).tolist():
+        made.do(Op.WRITE, file, place * 4 * K, 4 * K)
+
+
+@pytest.mark.parametrize("use", [_read_mostly, _only_read, _flushed_in_order, _hot_pages, _written_not_read])
+def test_a_file_that_is_laid_out_first_and_then_used_here_and_there_is_data(
+    tmp_path: Path, use: Callable[[Made, int], None]
+) -> None:
+    made = Made(tmp_path)
+    use(made, made.file("job.0.0"))
+    assert _proposed(made, tmp_path / "t.trace") == "data"
+
+
+def _recycled(made: Made, file: int) -> None:
+    """Zeros first, then the log over them; each commit writes some pages, the last one is begun anew."""
+    _laid_out(made, file, 2000, 8 * K)
+    _appended(made, file, 0, 1000, 8 * K)
+
+
+def _appended(made: Made, file: int, begin: int, calls: int, size: int) -> None:
+    for i in range(calls):
+        made.do(Op.WRITE, file, begin + i * size, size)
+        made.do(Op.FDATASYNC, file)
+
+
+def _circular(made: Made, file: int) -> None:
+    """A header at two places by turns, and the log goes round and round behind it."""
+    for lap in range(6):
+        for part in range(10):
+            _appended(made, file, 2 * K + part * 100 * K, 50, 2 * K)
+            made.do(Op.WRITE, file, 512 if (lap + part) % 2 else 1536, 512)
+
+
+def _begun_anew(made: Made, file: int) -> None:
+    """A log of pages that begins anew after each checkpoint, is read for pages, and by the checkpoint."""
+    rng, frame = np.random.default_rng(6), 4096 + 24
+    for frames in rng.integers(100, 1000, size=8).tolist():
+        made.do(Op.WRITE, file, 0, 32)
+        for i in range(frames):
+            made.do(Op.WRITE, file, 32 + i * frame, 24)
+            made.do(Op.WRITE, file, 32 + i * frame + 24, 4096)
+            if i % 4 == 3:
+                made.do(Op.FDATASYNC, file)
+                place = int(rng.integers(i))
+                made.do(Op.READ, file, 32 + place * frame + 24, 4096)
+        for place in rng.permutation(frames).tolist():
+            made.do(Op.READ, file, 32 + place * frame + 24, 4096)
+
+
+def _filled_ahead(made: Made, file: int) -> None:
+    """Zeros for the next 256K, then the log over them."""
+    for chunk in range(40):
+        for i in range(4):
+            made.do(Op.WRITE, file, (chunk * 4 + i) * 64 * K, 64 * K)
+        _appended(made, file, chunk * 256 * K, 128, 2 * K)
+
+
+def _with_header(made: Made, file: int) -> None:
+    for i in range(200):
+        _appended(made, file, 4 * K + i * 48 * K, 12, 4 * K)
+        made.do(Op.WRITE, file, 0, 64)
+
+
+def _sent_to_replicas(made: Made, file: int) -> None:
+    """Some read the log as it is written, and one reads all of it in the end."""
+    for i in range(1000):
+        _appended(made, file, i * 4 * K, 1, 4 * K)
+        for behind in (1, 5, 200):
+            if i >= behind:
+                made.do(Op.READ, file, (i - behind) * 4 * K, 4 * K)
+    for i in range(0, 1000, 16):
+        made.do(Op.READ, file, i * 4 * K, 64 * K)
+
+
+def _padded(made: Made, file: int) -> None:
+    """Written over from its begin; each write begins at the next 4K, and two threads may change places."""
+    rng, place = np.random.default_rng(7), 0
+    sizes = rng.integers(1, 60_000, size=600).tolist()
+    begins = []
+    for size in sizes:
+        begins.append(place)
+        place += -(-size // 4096) * 4096
+    order = list(range(600))
+    for i in range(0, 598, 25):
+        order[i], order[i + 1] = order[i + 1], order[i]
+    for _ in range(2):
+        for i in order:
+            made.do(Op.WRITE, file, begins[i], -(-sizes[i] // 4096) * 4096)
+            made.do(Op.FDATASYNC, file)
+
+
+@pytest.mark.parametrize(
+    "use",
+    [_recycled, _circular, _begun_anew, _filled_ahead, _with_header, _sent_to_replicas, _padded],
+)
+def test_a_log_stays_one_however_its_place_is_used_again(
+    tmp_path: Path, use: Callable[[Made, int], None]
+) -> None:
+    made = Made(tmp_path)
+    use(made, made.file("node.jnl"))
+    assert _proposed(made, tmp_path / "t.trace") == "wal"
+
+
+def test_a_file_that_was_there_is_not_temporary_where_one_of_its_name_is(tmp_path: Path) -> None:
+    made, rng = Made(tmp_path), np.random.default_rng(1)
+    before = made.file("state", size_start=1_600_000, deleted=True)
+    after = made.file("state", created=True, deleted=True)
+    for place in rng.integers(90, size=200).tolist():
+        made.do(Op.WRITE, before, place * 16 * K, 16 * K)
+    for i in range(10):
+        made.do(Op.WRITE, after, i * 16 * K, 16 * K)
+    assert _proposed(made, tmp_path / "t.trace") == "data"
 
 
 def test_a_rule_that_leaves_a_file_out_is_kept(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from contextlib import ExitStack
 from importlib import resources
 from pathlib import Path
@@ -125,6 +126,12 @@ def command(
     for path_ in (out, save):
         if path_ is not None:
             files.check(path_)
+    named = {os.path.realpath(one): "--from" for one in sources}
+    for path_, flag in ((save, "--save"), (out, "--out")):
+        if path_ is not None and (path_.is_file() or not path_.exists()):  # /dev/null may be named twice
+            other = named.setdefault(os.path.realpath(path_), flag)
+            if other != flag:
+                raise InputError(f"{flag} would replace the file of {other}, {path_}; name another")
     live = [pid, unit, dataset, path, seconds]
     expected = None if expect is None else read_expected(expect)
     if hosts is not None:

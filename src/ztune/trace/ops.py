@@ -8,6 +8,7 @@ docs/trace-format.md has the table.
 from __future__ import annotations
 
 import heapq
+import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -131,9 +132,11 @@ def export_ops(trace: Trace, path: Path | str) -> OpsInfo:
     over its number, so that the engine needs no more threads than ever ran together. Two threads of which one
     writes what the other reads are one (``copies``), and go on as fast as they can. A copy from a file
     without a role becomes a write. Raises InputError if the trace is damaged, has no file with a role, or
-    more than 65,536 threads ran at a time, and if the disk is full.
+    more than 65,536 threads ran at a time, if ``path`` is within the trace, and if the disk is full.
     """
     path = Path(path)
+    if Path(os.path.realpath(path)).is_relative_to(os.path.realpath(trace.path)):
+        raise InputError(f"{path} is within the trace; name a file beside it")
     sample = trace.manifest.sample
     roles = [(file, file.role) for file in trace.manifest.files if file.role is not None]
     files = [

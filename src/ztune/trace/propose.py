@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ztune.databases.rules import RoleRule
 from ztune.trace.figures import GroupSummary
 from ztune.trace.manifest import TraceFile
+from ztune.trace.order import FileOrder, orders
 from ztune.trace.reader import Trace
 from ztune.trace.roles import RoleRules
 from ztune.trace.schema import Op
@@ -60,13 +61,25 @@ def proposals(trace: Trace) -> list[RoleProposal]:
     InputError if the trace is damaged.
     """
     rules = RoleRules()
-    entries = {file.path: file for file in trace.manifest.files}
+    entries: dict[str, list[TraceFile]] = {}  # several that had a name one after the other
+    for file in trace.manifest.files:
+        entries.setdefault(file.path, []).append(file)
     kinds: dict[tuple[str, str | None, bool], list[GroupSummary]] = {}
-    for group in summarise(trace).files:
+    every = summarise(trace).files
+    in_order = [file for one in every if one.writes.sequential for file in entries[one.name]]
+    used = orders(trace, {file.id: file.size_start for file in in_order})
+    for group in every:
         left_out = group.role is None and rules.knows(group.name)
         kinds.setdefault((_glob(group.name), group.role, left_out), []).append(group)
     found = [
-        _proposal(glob, role, left_out, groups, [entries[g.name] for g in groups])
+        _proposal(
+            glob,
+            role,
+            left_out,
+            groups,
+            [file for name in {g.name for g in groups} for file in entries[name]],
+            used,
+        )
         for (glob, role, left_out), groups in kinds.items()
     ]
     return sorted(found, key=lambda one: -(one.read + one.written))
@@ -117,9 +130,14 @@ def _glob(path: str) -> str:
 
 
 def _proposal(
-    glob: str, role: str | None, left_out: bool, groups: Sequence[GroupSummary], files: Sequence[TraceFile]
+    glob: str,
+    role: str | None,
+    left_out: bool,
+    groups: Sequence[GroupSummary],
+    files: Sequence[TraceFile],
+    used: Mapping[int, FileOrder],
 ) -> RoleProposal:
-    proposed, why = _by_use(groups, files)
+    proposed, why = _by_use(groups, files, [used[file.id] for file in files if file.id in used])
     if left_out:
         proposed, why = None, "no file of a database"
     return RoleProposal(
@@ -134,8 +152,10 @@ def _proposal(
     )
 
 
-def _by_use(groups: Sequence[GroupSummary], files: Sequence[TraceFile]) -> tuple[str | None, str]:
-    """Return the role of files by what they do, and that in words."""
+def _by_use(
+    groups: Sequence[GroupSummary], files: Sequence[TraceFile], used: Sequence[FileOrder]
+) -> tuple[str | None, str]:
+    """Return the role of files by what they do, and that in words. ``used``: those written in order."""
     writes, reads = sum(g.writes.count for g in groups), sum(g.reads.count for g in groups)
     written, read = sum(g.writes.bytes for g in groups), sum(g.reads.bytes for g in groups)
     syncs = sum(g.syncs for g in groups)
@@ -153,8 +173,12 @@ def _by_use(groups: Sequence[GroupSummary], files: Sequence[TraceFile]) -> tuple
     if all(file.created and file.deleted for file in files):
         return "temp", "made and removed again"
     if writes_on >= IN_SEQUENCE:
+        if any(one.written_here_and_there for one in used):
+            return "data", "written from front to back, and also here and there"
         # A file that is written and then synced once is no log, however few its writes are.
         if synced >= SYNCED and syncs + sum(g.sync_writes for g in groups if not g.syncs) > 2 * len(groups):
+            if any(one.then_read_here_and_there for one in used):
+                return "data", "written from front to back, then read here and there"
             return "wal", f"written from front to back in pieces of {_about(each)}, {syncs:,} syncs"
         if over >= IN_PLACE:
             return "data", f"written over from front to back, in pieces of {_about(each)}"

@@ -66,11 +66,13 @@ class TraceWriter:
         self.scratch: tuple[str, ...] = ()
         """Files in the partial trace that are removed when it is aborted or finished."""
         self._share = share
-        self.partial = self.path.with_name(self.path.name + PARTIAL)
         self.events = 0
-        if self.path.exists() or self.path.is_symlink():
-            raise InputError(f"{self.path} exists already; remove it or choose another name for the trace")
         with self._writing():
+            if self.path.exists() or self.path.is_symlink():
+                raise InputError(
+                    f"{self.path} exists already; remove it or choose another name for the trace"
+                )
+            self.partial = self.path.with_name(self.path.name + PARTIAL)
             try:
                 # Closed from the first moment on, which covers what recorders put there.
                 self.partial.mkdir(mode=0o700, exist_ok=again)

@@ -216,6 +216,11 @@ def test_what_is_wrong_is_said_and_nothing_stays(work: Path) -> None:
     with pytest.raises(InputError, match="exists already"):
         Recording(out, command=["true"])
     out.rmdir()
+    for folder in (Path(), Path("/")):
+        with pytest.raises(InputError, match="exists already"):
+            Recording(folder, command=["true"])
+    with pytest.raises(ZtuneError, match=r"can't write .*: File name too long"):
+        Recording(work / ("n" * 300), command=["true"])
     assert nothing_left(work)
 
 

@@ -1,4 +1,4 @@
-"""ztune's own observations, as ``ztune observe --json`` writes them."""
+"""ztune's own observations, as ``ztune observe`` writes them with ``--save`` and ``--json``."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class ObservationFile:
     """Recognises them; ``files.read_files`` returns them whole, since they are the result already."""
 
     name = "ztune"
-    what = "ztune observe --json"
+    what = "ztune observe --save and --json"
 
     def recognise(self, head: str) -> bool:
         """True if the document says that it is one."""
@@ -63,6 +63,8 @@ class ObservationFile:
         except (ValueError, RecursionError) as error:
             where = f" (line {error.lineno})" if isinstance(error, json.JSONDecodeError) else ""
             raise InputError(f"{source.path} is cut or not JSON{where}; write it again with --json") from None
+        if isinstance(document, dict) and isinstance(document.get("observation"), dict):
+            document = document["observation"]  # of --json, which has the findings beside it
         if not isinstance(document, dict) or document.get("format") != FORMAT:
             raise InputError(f"{source.path} is not an observation: its format should be {FORMAT!r}")
         if document.get("version") != VERSION:
