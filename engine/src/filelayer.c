@@ -3,7 +3,6 @@
 
 int64_t fl_immediate_write_sz = 32768;
 void (*fl_logged)(fl_file_t *, uint64_t, uint64_t);
-bool fl_logs_what_was_cut;
 
 /* zfs_read() works in pieces that end at multiples of this. */
 #define READ_CHUNK (1ULL << 20)
@@ -152,30 +151,6 @@ static itx_wr_state_t record_kind(const fl_file_t *f, uint64_t len, bool commit)
 #endif
 }
 
-static void note_cut(fl_file_t *f, uint64_t txg, uint64_t offset, uint64_t end)
-{
-	mutex_enter(&f->attr_lock);
-	f->cut_from = f->cut_txg == txg ? MIN(f->cut_from, offset) : offset;
-	f->cut_end = f->cut_txg == txg ? MAX(f->cut_end, end) : end;
-	f->cut_txg = txg;
-	mutex_exit(&f->attr_lock);
-}
-
-/*
- * Of several writes to a block that are committed together, OpenZFS has the first one's record point to the block, as it
- * is after the last, and the others carry nothing.  What lies between them in the log and cuts a part of it would, in a
- * replay, cut what was written after: such a write carries its data itself.
- */
-static bool was_cut(fl_file_t *f, uint64_t txg, uint64_t offset, uint64_t end)
-{
-	bool was;
-
-	mutex_enter(&f->attr_lock);
-	was = f->cut_txg == txg && offset < f->cut_end && f->cut_from < end;
-	mutex_exit(&f->attr_lock);
-	return was;
-}
-
 static void log_write(fl_file_t *f, dmu_tx_t *tx, uint64_t offset, uint64_t len, bool commit)
 {
 	fl_volume_t *vol = f->vol;
@@ -184,8 +159,6 @@ static void log_write(fl_file_t *f, dmu_tx_t *tx, uint64_t offset, uint64_t len,
 
 	if (zil_replaying(vol->zil, tx) || f->unlinked)
 		return;
-	if (fl_logs_what_was_cut && kind == WR_INDIRECT && was_cut(f, tx->tx_txg, offset, offset + len))
-		kind = WR_NEED_COPY;
 	while (left > 0) {
 		itx_wr_state_t k = kind;
 		uint64_t n = left;
@@ -345,7 +318,6 @@ static void log_truncate(fl_file_t *f, uint64_t offset, uint64_t len)
 		lr->lr_offset = offset;
 		lr->lr_length = len;
 		itx->itx_sync = B_FALSE;
-		note_cut(f, tx->tx_txg, offset, len > 0 ? offset + len : UINT64_MAX);
 		zil_itx_assign(f->vol->zil, itx, tx);
 	}
 	dmu_tx_commit(tx);

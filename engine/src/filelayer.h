@@ -36,12 +36,6 @@ extern int64_t fl_immediate_write_sz;
 /* Called, if set, with the bytes of a file that are about to go to the intent log. */
 extern void (*fl_logged)(fl_file_t *file, uint64_t off, uint64_t bytes);
 
-/*
- * Whether a write to what was cut out of the file in the same transaction group has its data in the log: a power cut before
- * that is written would lose them.  A replay of a trace has none, and its log is as the kernel's module has it.
- */
-extern bool fl_logs_what_was_cut;
-
 /* --- volumes --- */
 
 /* Makes an empty file system; its root belongs to uid and gid. */

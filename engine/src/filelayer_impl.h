@@ -31,7 +31,6 @@ struct fl_file {
 	uint64_t mode, uid, gid, links, parent, flags, rdev;
 	uint64_t atime[2], mtime[2], ctime[2];
 	bool atime_dirty;
-	uint64_t cut_txg, cut_from, cut_end; /* what was cut out of it in the last group that has such */
 	fl_file_t *next;
 };
 

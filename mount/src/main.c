@@ -406,7 +406,6 @@ int main(int argc, char **argv)
 	    pool_start(&M.spec, &M.pace, warn, &e) != 0)
 		end(EXIT_INPUT, &e);
 	pool_live(&M.pace);
-	fl_logs_what_was_cut = true;
 	M.imported = made || M.o.loaded;
 	M.vols = calloc(M.spec.ndatasets + 1, sizeof(*M.vols));
 	M.fronts = calloc(M.spec.ndatasets + 1, sizeof(*M.fronts));

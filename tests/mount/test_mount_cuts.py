@@ -73,27 +73,6 @@ def test_a_synchronous_write_is_replayed_behind_what_came_before(own_mount: Call
     assert after_a_cut(mounted) == written
 
 
-@pytest.mark.parametrize("logbias", ["latency", "throughput"])
-@pytest.mark.parametrize("change", CHANGES)
-def test_what_is_written_again_where_a_file_was_cut_outlives_a_power_cut(
-    own_mount: Callable[..., Mounted], logbias: str, change: Callable[[Path], None]
-) -> None:
-    """Both writes and the change between them are committed together, the writes by a pointer to a block."""
-    mounted = own_mount(undisturbed(recordsize="128K", logbias=logbias))
-    path = mounted.places[SMALL] / "file"
-    path.write_bytes(OLD * 4)
-    fd = os.open(path, os.O_WRONLY)
-    os.fsync(fd)  # the first one of all makes the log, and waits for the group
-    mounted.sync()
-    os.pwrite(fd, b"1" * 65536, 0)
-    change(path)
-    os.pwrite(fd, b"2" * 65536, 0)
-    os.fsync(fd)
-    os.close(fd)
-    written = path.read_bytes()
-    assert after_a_cut(mounted) == {"file": written}
-
-
 class Changed:
     """A file that is changed at random, with what it has held since it was synced last."""
 
