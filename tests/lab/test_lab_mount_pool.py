@@ -117,16 +117,19 @@ def fill(top: Path) -> None:
 # Each file: written, and what else happens before it is written again and synced. The intent log holds where
 # the blocks of all this are, not what is in them: the writes are too large to be copied into it.
 REWRITE = """
-import os, sys
-for name in ("plain", "short", "short-synced"):
+import ctypes, os, sys
+fallocate = ctypes.CDLL(None, use_errno=True).fallocate
+for name in ("plain", "short", "short-synced", "hole"):
     fd = os.open(os.path.join(sys.argv[1], name), os.O_RDWR | os.O_CREAT, 0o600)
     if sys.argv[2] == "before":
         os.pwrite(fd, b"a", 0)
         os.fsync(fd)
     else:
         os.pwrite(fd, b"a" * 131072, 0)
-        if name != "plain":
+        if name.startswith("short"):
             os.ftruncate(fd, 16384)
+        if name == "hole":  # FALLOC_FL_KEEP_SIZE | FALLOC_FL_PUNCH_HOLE
+            assert fallocate(fd, 1 | 2, ctypes.c_long(16384), ctypes.c_long(114688)) == 0
         if name == "short-synced":
             os.fsync(fd)
         os.pwrite(fd, b"b" * 65536, 32768)
@@ -193,6 +196,7 @@ def test_a_cut_leaves_of_the_mount_what_it_leaves_of_the_kernel(tmp_path: Path, 
     assert ours == theirs
     assert ours["plain"] == {"a": 65536, "b": 65536}
     assert ours["short-synced"] == {"a": 16384, "\0": 16384, "b": 65536}
+    assert "b" not in ours["short"] and "b" not in ours["hole"]
 
 
 def test_the_kernel_reads_and_replays_what_the_mount_wrote(tmp_path: Path, resume: Resume) -> None:
