@@ -14,8 +14,8 @@ BYTES = 0.09
 READS = 0.06
 WRITES = 0.22
 """The mount's processors are slower than a replay's, and decide what is written together."""
-FLUSHES = 0.18
-SPACE = 0.07
+FLUSHES = 0.06
+SPACE = 0.05
 TIME = 0.10
 """Latencies are held against a mount's in too few layouts for a figure of their own."""
 JOB = 0.17
