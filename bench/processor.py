@@ -120,14 +120,6 @@ def on_mount(folder: Path, content: Path, properties: dict[str, str], size: int)
     mount = start()
     try:
         new = [piece(at) for at in range(0, size, STEP)]
-        # A replay has loaded its file by now: a process that is as new would be charged for memory that it
-        # touches for the first time.
-        with (place / "other").open("w+b", buffering=0) as file:
-            for data in new:
-                file.write(data)
-        mount.sync()
-        (place / "other").unlink()
-        mount.sync()
         mount.reset()
         before, calls = process_s(mount.pid), mount.stats()["processor"]["seconds"]
         with (place / "file").open("r+b", buffering=0) as file:
