@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from waiting import until
 
 from ztune.errors import InputError, Refused
 from ztune.onhost.host import workdir as module
@@ -220,8 +221,9 @@ def test_that_of_a_run_in_another_container_is_no_leftover(tmp_path: Path) -> No
         path = Path(there.stdout.readline().strip())
         assert leftovers(tmp_path) == [] and sweep(tmp_path) == [] and path.is_dir()
         there.kill()
-        there.communicate()
-    assert sweep(tmp_path) == [path] and not path.exists()
+        there.stdout.read()  # Until the other one is killed too: without its input it would tidy up itself.
+    until(lambda: sweep(tmp_path) == [path], "the directory of the dead process was swept")
+    assert not path.exists()
 
 
 def test_that_of_an_older_ztune_stays(tmp_path: Path) -> None:
