@@ -55,14 +55,19 @@ def fetched(files: dict[str, bytes], extension: str) -> Artifact:
 FILES = {"thing-1.0/lib/a.jar": b"a", "thing-1.0/lib/b.txt": b"b", "thing-1.0/bin/c.jar": b"c"}
 
 
-def test_of_two_setups_at_a_time_one_fetches_and_the_other_finds_it_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def to_fetch(folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Artifact, Path, Path]:
+    """What is not there yet: where fetching puts its file, and the file itself, elsewhere."""
     there = registry.ListedWorkload("thing", "a thing", "ztune", [], version="1.0")
     monkeypatch.setattr(setup, "_examined", lambda *_: there)
     made = fetched(FILES, "zip")
     to = made.download / "files" / file_name(made.coordinates)
-    packed = to.rename(tmp_path / "packed")
+    return made, to, to.rename(folder / "packed")
+
+
+def test_of_two_setups_at_a_time_one_fetches_and_the_other_finds_it_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, to, packed = to_fetch(tmp_path, monkeypatch)
     # As Maven does it, but slower: the file is there before it is whole.
     asked = tmp_path / "asked"
     shell = f"echo x >> {asked}; mkdir -p {to.parent}; : > {to}; sleep 0.5; cp {packed} {to}"
@@ -79,11 +84,7 @@ def test_of_two_setups_at_a_time_one_fetches_and_the_other_finds_it_there(
 def test_what_a_killed_setup_left_of_fetching_is_in_nobodys_way(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    there = registry.ListedWorkload("thing", "a thing", "ztune", [], version="1.0")
-    monkeypatch.setattr(setup, "_examined", lambda *_: there)
-    made = fetched(FILES, "zip")
-    to = made.download / "files" / file_name(made.coordinates)
-    packed = to.rename(tmp_path / "packed")
+    made, to, packed = to_fetch(tmp_path, monkeypatch)
     (made.download / "kept").mkdir()
     (to.parent / "half.zip.part").touch()
     shell = f"mkdir -p {to.parent}; cp {packed} {to}"

@@ -63,11 +63,9 @@ def _beside(store: Store) -> Iterator[list[Store]]:
 
 def _is(trace: Path, store: Store, run: Run) -> bool:
     """Whether the recording at ``trace`` has the content that ``run`` names for it."""
-    neighbour = run.options.get("beside") or {}
-    named = {run.trace_sha if run.trace_path == str(trace) else ""}
-    named |= {neighbour["sha"] if neighbour.get("path") == str(trace) else ""}
-    named |= {trial.trace_sha for trial in store.trials(run.id) if trial.trace_path == str(trace)}
-    return _sha(trace) in named - {""}
+    of_trials = {(trial.trace_path, trial.trace_sha) for trial in store.trials(run.id)}
+    named = {(run.trace_path, run.trace_sha), _neighbour(run), *of_trials}
+    return _sha(trace) in {sha for path, sha in named if path == str(trace)}
 
 
 def _sha(trace: Path) -> str | None:
@@ -80,8 +78,13 @@ def _sha(trace: Path) -> str | None:
 
 def _recordings(store: Store, run: Run) -> set[str]:
     """Return the paths of the recordings that ``run`` replayed, a neighbour's among them."""
-    neighbour = run.options.get("beside") or {}
-    return {run.trace_path, str(neighbour.get("path", "")), *store.recordings(run.id)} - {""}
+    return {run.trace_path, _neighbour(run)[0], *store.recordings(run.id)} - {""}
+
+
+def _neighbour(run: Run) -> tuple[str, str]:
+    """Return path and content of the recording that ``run`` replayed beside its own; empty without one."""
+    kept = run.options.get("beside") or {}
+    return str(kept.get("path", "")), str(kept.get("sha", ""))
 
 
 def orphans(store: Store) -> list[Path]:
@@ -104,8 +107,7 @@ def orphans(store: Store) -> list[Path]:
 
 def _contents(store: Store, run: Run) -> set[str]:
     """Return what names the content of the recordings that ``run`` replayed."""
-    neighbour = run.options.get("beside") or {}
-    return {run.trace_sha, str(neighbour.get("sha", "")), *(t.trace_sha for t in store.trials(run.id))} - {""}
+    return {run.trace_sha, _neighbour(run)[1], *(t.trace_sha for t in store.trials(run.id))} - {""}
 
 
 def delete(store: Store, runs: Sequence[Run]) -> None:

@@ -77,7 +77,7 @@ def proposals(trace: Trace) -> list[RoleProposal]:
             role,
             left_out,
             groups,
-            [file for name in {g.name for g in groups} for file in entries[name]],
+            [file for name in dict.fromkeys(g.name for g in groups) for file in entries[name]],
             used,
         )
         for (glob, role, left_out), groups in kinds.items()
