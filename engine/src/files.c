@@ -93,7 +93,9 @@ static int create(rfile_t *f)
 	f->unlinked = false;
 	if (!f->elsewhere)
 		f->space = f->missing = f->logical = f->compressed = 0;
-	f->used = 0;
+	touched_free(&f->touched);
+	touched_free(&f->windows);
+	f->used = f->filled = 0;
 	stands_set(f);
 	if (f->shadow != NULL)
 		(void)madvise(f->shadow, REPLAY_SHADOW, MADV_DONTNEED);
@@ -280,7 +282,7 @@ static int op_truncate(const op_t *o, rfile_t *f, bool *commit)
 	error = fl_truncate(f->f, size, commit);
 	memvdev_written(&target);
 	if (size < old) {
-		stands_cut(f, 1.0 - (double)size / (double)old);
+		stands_freed(f, size, UINT64_MAX - size);
 		files_shadow(f, size, old - size, NULL);
 	}
 	return error != 0 ? replay_failed(error, "Truncating", f) : 0;
@@ -296,8 +298,10 @@ static int op_fallocate(const op_t *o, rfile_t *f, bool *commit)
 	memvdev_writing(&target);
 	if (o->flags & (OPF_PUNCH | OPF_ZERO)) {
 		error = fl_zero(f->f, off, len, keep || (o->flags & OPF_PUNCH) != 0, commit);
-		if (off < size)
+		if (off < size) {
+			stands_freed(f, off, MIN(len, size - off));
 			files_shadow(f, off, MIN(len, size - off), NULL);
+		}
 	} else {
 		error = fl_allocate(f->f, off, len, keep, commit);
 	}

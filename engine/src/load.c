@@ -60,8 +60,6 @@ static int load_file(rfile_t *f, uint64_t *done, uint64_t total)
 
 /* --- what the trace touches --- */
 
-#define FANOUT 1024               /* records below an indirect block */
-#define POINTERS (128 << 10)      /* bytes of one */
 #define LOADED_LEAST 32           /* records of the files of a kind, to know what they come to … */
 #define LOADED_BYTES (8ULL << 20) /* … and bytes of them */
 #define UNTOUCHED "untouched"     /* a file that is there only for that */
@@ -134,8 +132,8 @@ static int load_touched(rfile_t *f, uint64_t *done, uint64_t total)
 	    (error = fl_truncate(f->f, f->start_size, &commit)) != 0 ||
 	    (error = sampled_depth(f->f, (f->whole + t->recordsize - 1) / t->recordsize)) != 0)
 		return replay_failed(error, "Creating", f);
-	for (uint64_t w = 0; w < t->records; w += FANOUT) {
-		uint64_t end = MIN(w + FANOUT, t->records), n, i = w;
+	for (uint64_t w = 0; w < t->records; w += LOAD_FANOUT) {
+		uint64_t end = MIN(w + LOAD_FANOUT, t->records), n, i = w;
 
 		while (i < end && !touched_has(t, i))
 			i++;
@@ -143,7 +141,7 @@ static int load_touched(rfile_t *f, uint64_t *done, uint64_t total)
 			continue;
 		if ((error = sampled_fill(f->f, w, end, t)) != 0)
 			return replay_failed(error, "Filling", f);
-		group_grew(f->pool, POINTERS);
+		group_grew(f->pool, LOAD_POINTERS);
 		for (; i < end && rc == 0; i += n) {
 			for (n = 1; i + n < end && touched_has(t, i + n); n++)
 				;
@@ -205,8 +203,8 @@ static void estimate(rfile_t *f, const sampled_count_t *c, const sampled_count_t
 	double indirect =
 	    c->indirect > 0 ? each(c->indirect_used, c->indirect) : each(others->indirect_used, others->indirect);
 
-	for (uint64_t w = 0; w < t->records; w += FANOUT) {
-		uint64_t i = w, end = MIN(w + FANOUT, t->records);
+	for (uint64_t w = 0; w < t->records; w += LOAD_FANOUT) {
+		uint64_t i = w, end = MIN(w + LOAD_FANOUT, t->records);
 
 		while (i < end && !touched_has(t, i))
 			i++;
@@ -215,13 +213,13 @@ static void estimate(rfile_t *f, const sampled_count_t *c, const sampled_count_t
 	f->missing = other * (double)(t->records - t->count) + indirect * (double)windows;
 	whole = f->spec->whole_start;
 	records = ceil((double)whole / (double)rs);
-	above = records > 1 ? ceil(records / FANOUT) : 0.0;
+	above = records > 1 ? ceil(records / LOAD_FANOUT) : 0.0;
 	touched = MIN(records, (double)t->count * MAX(f->stands_for, 1.0));
 	if (f->stands_for > 1.0) {
 		f->space = data * touched + other * (records - touched) + indirect * above;
 		f->missing *= f->stands_for;
 	}
-	f->logical = records * (double)MIN(rs, MAX(whole, 1)) + above * POINTERS;
+	f->logical = records * (double)MIN(rs, MAX(whole, 1)) + above * LOAD_POINTERS;
 	f->compressed = touched * each(c->data_compressed, c->data) +
 	    (records - touched) * each(others->data_compressed, others->data) +
 	    above * each(c->indirect_compressed, c->indirect);
@@ -247,10 +245,50 @@ static void find_touched(void)
 	free(touched);
 }
 
+/* Which records of each file are loaded. */
+static void find_loaded(void)
+{
+	find_touched();
+	for (size_t d = 0; d < R.spec->ndatasets; d++)
+		for (size_t k = 0; k < R.spec->ncontent; k++)
+			touch_some((int)d, &R.content[k]);
+}
+
+/* Whether the trace frees a part of a file. */
+static bool frees_part(const op_t *o)
+{
+	return o->op == OP_TRUNCATE || (o->op == OP_FALLOCATE && (o->flags & (OPF_PUNCH | OPF_ZERO)) != 0);
+}
+
+/* Notes which blocks of pointers there are of a file. */
+static void find_windows(rfile_t *f)
+{
+	touched_t *w = &f->windows;
+
+	w->records = (f->touched.records + LOAD_FANOUT - 1) / LOAD_FANOUT;
+	if ((w->bits = calloc(w->records / 64 + 1, sizeof(*w->bits))) == NULL)
+		abort();
+	for (uint64_t i = 0; i < f->touched.records; i++)
+		if (touched_has(&f->touched, i))
+			touched_mark(w, i / LOAD_FANOUT, 1);
+}
+
+/* Forgets what is loaded, but of files of which the trace frees a part. */
 static void free_touched(void)
 {
+	bool *kept = calloc(R.nfiles + 1, sizeof(*kept));
+
+	if (kept == NULL)
+		abort();
+	for (uint64_t i = 0; R.spec->touched && i < R.ops->nops; i++)
+		if (frees_part(&R.ops->op[i]) && files_known(R.ops->op[i].file) != NULL)
+			kept[R.ops->op[i].file] = true;
 	for (size_t i = 0; i < R.nfiles; i++)
-		touched_free(&R.files[i].touched);
+		if (kept[i])
+			find_windows(&R.files[i]);
+		else
+			touched_free(&R.files[i].touched);
+	free(kept);
 }
 
 static int load_all_touched(void)
@@ -258,10 +296,7 @@ static int load_all_touched(void)
 	uint64_t total = 0;
 	int rc;
 
-	find_touched();
-	for (size_t d = 0; d < R.spec->ndatasets; d++)
-		for (size_t k = 0; k < R.spec->ncontent; k++)
-			touch_some((int)d, &R.content[k]);
+	find_loaded();
 	for (size_t i = 0; i < R.nfiles; i++)
 		total += R.files[i].touched.count * R.files[i].touched.recordsize;
 	for (size_t d = 0; d < R.spec->ndatasets; d++)
@@ -293,7 +328,6 @@ static int load_all_touched(void)
 				if (counts_as(&R.files[i], (int)d, &R.content[k]))
 					estimate(&R.files[i], &c, &others);
 		}
-	free_touched();
 	return 0;
 }
 
@@ -403,6 +437,10 @@ int load_begin(bool imaged)
 		pool_loading(R.spec->arc_max);
 		if (image_import(R.spec, &R.pace, R.err) != 0)
 			return EXIT_FAILED;
+		if (R.spec->touched) {
+			find_loaded();
+			free_touched();
+		}
 	} else {
 		if ((rc = load_all()) != 0)
 			return rc;

@@ -43,11 +43,12 @@ typedef struct {
 	const spec_file_t *spec;
 	weights_range_t *certain;  /* its records that stand for themselves */
 	double written, stood_for; /* bytes that calls wrote, and what these stand for */
-	touched_t touched;         /* where not all is loaded, or not all with one content */
+	touched_t touched;         /* where not all is loaded, or not all with one content; then also what was freed */
+	touched_t windows;         /* its blocks of pointers that were loaded */
 	/* Bytes on disk that this file stands for, and its own, when the measure began. */
 	double space, missing; /* missing: of space, what was not loaded */
 	double logical, compressed;
-	uint64_t used;
+	uint64_t used, filled; /* filled: bytes of its blocks before compression */
 } rfile_t;
 
 /* The lock of a log that threads share, and commits without a sync of their own in the trace. */
@@ -145,6 +146,8 @@ void replay_quiesce(void);
 void replay_settle(void);
 
 /* load.c: every file, and the pool's past. */
+#define LOAD_FANOUT 1024          /* records below an indirect block */
+#define LOAD_POINTERS (128 << 10) /* bytes of one */
 int load_all(void);
 /* Has the files as they were when the trace began: loaded here, or by who made the image. */
 int load_begin(bool imaged);
@@ -164,8 +167,8 @@ void stands_note_space(void);
 double stands_spread(void);
 /* Has the result say the space that all files take, as much as they stand for. */
 void stands_space(void);
-/* A part of a file was cut off, 0 to 1. */
-void stands_cut(rfile_t *f, double part);
+/* A range of a file was freed. */
+void stands_freed(rfile_t *f, uint64_t off, uint64_t len);
 
 /* files.c: what calls do to files. */
 extern const fl_new_t files_new;

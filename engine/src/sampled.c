@@ -356,6 +356,14 @@ uint64_t sampled_used(fl_file_t *f)
 	return DN_USED_BYTES(f->dn->dn_phys);
 }
 
+uint64_t sampled_filled(fl_file_t *f)
+{
+	dmu_object_info_t info;
+
+	dmu_object_info_from_dnode(f->dn, &info);
+	return info.doi_fill_count * info.doi_data_block_size;
+}
+
 /* --- what the blocks come to --- */
 
 static sampled_count_t counted;

@@ -37,6 +37,8 @@ int sampled_fill(fl_file_t *file, uint64_t first, uint64_t end, const touched_t 
 int sampled_depth(fl_file_t *file, uint64_t records);
 /* Bytes on disk of a file's blocks, as of the last transaction group. */
 uint64_t sampled_used(fl_file_t *file);
+/* Bytes of its blocks before they are compressed, holes not counted; likewise. */
+uint64_t sampled_filled(fl_file_t *file);
 
 /* Blocks of files written since sampled_count(): of data, and of pointers to them. */
 typedef struct {

@@ -113,6 +113,7 @@ void stands_note_space(void)
 			continue;
 		stands_set(f);
 		f->used = sampled_used(f->f);
+		f->filled = sampled_filled(f->f);
 		if (f->stands_for <= 1.0)
 			f->space = (double)f->used + f->missing;
 		R.real += (double)f->used;
@@ -134,13 +135,28 @@ static double compressed_each(const rfile_t *f)
 	return f->space > 0 ? f->compressed / f->space : 1.0;
 }
 
-/* Of what is not there of a file, a part was cut off, with the blocks above. */
-void stands_cut(rfile_t *f, double part)
+/*
+ * A range of a file was freed, its end cut off or a hole made in it.  Of what was not loaded of it, the records that lie in
+ * the range take no more space, and neither do their pointers.
+ */
+void stands_freed(rfile_t *f, uint64_t off, uint64_t len)
 {
-	double lost = f->missing * part, above = f->logical - (f->spec != NULL ? (double)f->spec->whole_start : 0.0);
+	uint64_t rs = f->touched.recordsize, next, n = 0, nowhere = 0;
+	uint64_t end = MIN(len > UINT64_MAX - off ? UINT64_MAX : off + len, f->touched.records * rs);
+	uint64_t left = f->touched.records - f->touched.count;
+	double lost;
 
+	for (uint64_t at = off; at < end; at = next) {
+		uint64_t window = at / (rs * LOAD_FANOUT), freed;
+
+		next = MIN((window + 1) * rs * LOAD_FANOUT, end);
+		n += freed = touched_take(&f->touched, at, next - at);
+		if (!touched_has(&f->windows, window))
+			nowhere += freed;
+	}
+	lost = n > 0 ? f->missing * (double)n / (double)left : 0.0;
 	f->compressed -= lost * compressed_each(f);
-	f->logical -= MAX(above, 0.0) * part;
+	f->logical -= (double)(nowhere * rs + n * (LOAD_POINTERS / LOAD_FANOUT)) * f->stands_for;
 	f->missing -= lost;
 	f->space -= lost;
 }
@@ -159,7 +175,8 @@ void stands_space(void)
 
 		for (size_t i = 0; i < R.nfiles; i++) {
 			const rfile_t *f = &R.files[i];
-			double used, grown, begin;
+			uint64_t begin, size;
+			double used, grown;
 
 			if (f->elsewhere && f->f == NULL && f->dataset == (int)d) {
 				s->allocated += (uint64_t)llround(f->space);
@@ -173,10 +190,10 @@ void stands_space(void)
 			grown = (used - (double)f->used) * (f->written > 0 ? f->stood_for / f->written : f->stands_for);
 			s->allocated += (uint64_t)(int64_t)llround(f->space + grown - used);
 			more += f->space + grown - used;
-			begin = f->logical > 0 ? (double)f->start_size : 0.0;
+			begin = f->logical > 0 ? f->start_size : 0;
+			size = MAX(fl_size(f->f), begin);
 			logical += f->logical +
-			    ((double)fl_size(f->f) - begin) *
-				stands_for(f, (uint64_t)begin, fl_size(f->f) - MIN((uint64_t)begin, fl_size(f->f)));
+			    ((double)sampled_filled(f->f) - (double)f->filled) * stands_for(f, begin, size - begin);
 			/* Copies and the parity of small blocks are space, and no part of the ratio. */
 			compressed +=
 			    f->compressed + grown * (grown > 0 ? sampled_compressed(R.vols[d]) : compressed_each(f));

@@ -44,6 +44,18 @@ void touched_mark(touched_t *t, uint64_t first, uint64_t n)
 	}
 }
 
+uint64_t touched_take(touched_t *t, uint64_t off, uint64_t len)
+{
+	uint64_t before = t->count, first, end;
+
+	if (t->records == 0)
+		return 0;
+	first = off / t->recordsize + (off % t->recordsize != 0);
+	end = (len > UINT64_MAX - off ? UINT64_MAX : off + len) / t->recordsize;
+	touched_mark(t, first, end > first ? end - first : 0);
+	return t->count - before;
+}
+
 static void mark_bytes(touched_t *t, uint64_t off, uint64_t len)
 {
 	if (t->records > 0 && len > 0)
@@ -117,5 +129,5 @@ void touched_find(const ops_t *ops, touched_t *files, size_t nfiles)
 void touched_free(touched_t *t)
 {
 	free(t->bits);
-	t->bits = NULL;
+	*t = (touched_t){0};
 }

@@ -22,6 +22,10 @@ void touched_find(const ops_t *ops, touched_t *files, size_t nfiles);
 
 bool touched_has(const touched_t *t, uint64_t record);
 void touched_mark(touched_t *t, uint64_t first, uint64_t n);
+
+/* Marks the records that lie whole in a range of the file, and returns how many were not marked. */
+uint64_t touched_take(touched_t *t, uint64_t off, uint64_t len);
+
 void touched_free(touched_t *t);
 
 #endif

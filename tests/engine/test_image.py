@@ -10,7 +10,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from engine_build import ENGINE, FSYNC, MIB, PLAIN, READ, WRITE, Ops, check_sums, group, spec
+from engine_build import (
+    ENGINE,
+    FALLOCATE,
+    FSYNC,
+    KEEP_SIZE,
+    MIB,
+    PLAIN,
+    PUNCH,
+    READ,
+    WRITE,
+    Ops,
+    check_sums,
+    group,
+    spec,
+)
 
 TIMED = ("wall_s", "cpu_s", "processor")
 
@@ -51,6 +65,17 @@ def mixed(size: int, n: int = 1500) -> Ops:
         if i % 10 == 0:
             ops.add(FSYNC)
     return ops
+
+
+def test_what_was_not_loaded_is_known_of_an_image_too(tmp_path: Path, half: Path) -> None:
+    """How much space a hole gives back, of a file that somebody else loaded a part of."""
+    ops = Ops()
+    for at in range(0, 64 * MIB, 8 * MIB):
+        ops.add(READ, offset=at, size=8192)
+    ops.add(FALLOCATE, offset=0, size=40 * MIB, flags=PUNCH | KEEP_SIZE)
+    s = spec(half, size=64 * MIB, properties={"recordsize": "8K"}) | {"load": "touched"}
+    shared = counts(begin(tmp_path, s, ops, "--image", str(load(tmp_path, s, ops))))
+    assert shared["space"] == counts(begin(tmp_path, s, ops))["space"]
 
 
 @pytest.mark.parametrize(("kind", "backing"), [("stripe", "memory"), ("raidz1", "file")])

@@ -177,11 +177,30 @@ def test_the_compression_ratio_of_a_file_that_grows_is_that_of_all(
     assert part["allocated"] == full["allocated"]
 
 
-def test_a_file_that_is_cut_has_no_blocks_of_what_it_lost(tmp_path: Path, half: Path) -> None:
+def hole(start: int, end: int) -> dict[str, int]:
+    """A hole from one MiB to another."""
+    return {"op": FALLOCATE, "offset": start * MIB, "size": (end - start) * MIB, "flags": PUNCH | KEEP_SIZE}
+
+
+@pytest.mark.parametrize(
+    "freed",
+    [
+        [{"op": TRUNCATE, "size": 16 * MIB}],
+        [hole(0, 64)],
+        [hole(16, 64), hole(32, 96), hole(32, 64)],
+        [hole(64, 120), {"op": TRUNCATE, "size": 100 * MIB}],
+        [{"op": TRUNCATE, "size": 16 * MIB}, {"op": TRUNCATE, "size": 128 * MIB}, hole(8, 128)],
+        [{"op": TRUNCATE, "size": 256 * MIB}, {"op": WRITE, "offset": 200 * MIB, "size": MIB}, hole(8, 220)],
+    ],
+)
+def test_what_was_not_loaded_and_is_freed_takes_no_space(
+    tmp_path: Path, half: Path, freed: list[dict[str, int]]
+) -> None:
     ops = Ops()
     for i in range(16):
         ops.add(READ, offset=i * 8 * MIB, size=8192)
-    ops.add(TRUNCATE, size=16 * MIB)
+    for call in freed:
+        ops.add(**call)
     s = spec(half, size=128 * MIB, properties={"recordsize": "8K"})
     full, part = (
         replay(tmp_path, {**s, "load": load}, ops)["measure"]["space"] for load in ("all", "touched")
