@@ -383,8 +383,14 @@ int load_all(void)
 	if (R.spec->age.fill > 0 || R.spec->age.rewrites > 0) {
 		static const age_files_t files = {files_age, aging_file, aging_progress};
 
+		/* In which order blocks are put on the disks depends on who is slower, these or the processors. */
+		memvdev_begin(1.0);
+		worktime_begin(R.spec);
 		if ((rc = age_run(R.spec, R.vols, &files, &R.r->age, R.err)) != 0)
 			return rc;
+		replay_quiesce();
+		worktime_end();
+		memvdev_end();
 	}
 	for (size_t i = 0; i < R.nfiles; i++)
 		if (R.files[i].f != NULL)

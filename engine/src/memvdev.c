@@ -206,6 +206,16 @@ void memvdev_begin(double spread)
 	modelling = true;
 }
 
+void memvdev_end(void)
+{
+	size_t n;
+	disk_t *d = disks_all(&n);
+
+	for (size_t i = 0; i < n; i++)
+		(void)device_settle(&backing_of(&d[i])->device);
+	modelling = false;
+}
+
 /* --- the vdev operations --- */
 
 static void submit(zio_t *z, disk_t *d, standing_t stands)

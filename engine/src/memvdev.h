@@ -23,10 +23,12 @@ uint64_t memvdev_begun(void);
 int memvdev_in_flight(void);
 
 /*
- * Until this is called the disks take no time.  Zeroes counters.  spread: so many times as far apart lies on the whole
+ * Without this the disks take no time.  Zeroes counters.  spread: so many times as far apart lies on the whole
  * disks what these hold now; what is written behind it lies behind it there, too.
  */
 void memvdev_begin(double spread);
+/* From here on they take none again; no I/O is under way. */
+void memvdev_end(void);
 /* Lets the disks do what is left of the I/O that sampled I/O stands for; none of its own is under way. */
 void memvdev_drain(void);
 

@@ -120,3 +120,9 @@ void worktime_begin(const spec_t *spec)
 	if (spec->cores > 0)
 		processor_done = done;
 }
+
+void worktime_end(void)
+{
+	processor_done = NULL;
+	vtime_processors(0);
+}

@@ -9,5 +9,6 @@
 
 /* From here on work takes time; without a processor in the specification it takes none, as before. */
 void worktime_begin(const spec_t *spec);
+void worktime_end(void);
 
 #endif

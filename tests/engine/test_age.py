@@ -84,6 +84,22 @@ def test_the_same_past_twice_is_the_same(tmp_path: Path, noise: Path) -> None:
     assert abs(first["fragmentation"] - second["fragmentation"]) <= 1
 
 
+def test_blocks_that_come_slower_than_the_disk_takes_them_lie_in_the_order_in_which_they_came(
+    tmp_path: Path, half: Path
+) -> None:
+    """Faster ones wait for it, and the next that gets its place is the one that comes first in the file."""
+    scan = Ops(step=1_000_000)
+    for at in range(0, SIZE, 131072):
+        scan.add(READ, offset=at, size=131072)
+    reads = {}
+    for ns in (0.001, 50.0):
+        s = aged(half, 50, 2, properties={"recordsize": "32K", "compression": "lz4"}, profile="hdd")
+        rate = {"operation": "compress", "algorithm": "lz4", "size": 32768, "ns_per_byte": ns}
+        s["processor"] = {"cores": 1, "rates": [rate]}
+        reads[ns] = replay(tmp_path, s, scan)["measure"]["physical"]["reads"]
+    assert reads[50.0] > 1.2 * reads[0.001]
+
+
 def test_a_new_pool_is_what_it_was(tmp_path: Path, noise: Path) -> None:
     s = spec(noise, size=SIZE, properties={"recordsize": "8K"})
     without = replay(tmp_path, s, some())

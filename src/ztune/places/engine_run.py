@@ -86,7 +86,7 @@ class EngineWork:
     @cached_property
     def load(self) -> dict[str, Any]:
         """The spec of the load that the image comes from."""
-        return loaded.load_spec(self.spec)
+        return loaded.load_spec(self.spec, self.threads["processor"])
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,10 @@
 """What a replay begins with, loaded once: layouts that would load the same begin from one image of the pools.
 
 Most of a replay's time is the load: every file is written, in the layout's records. Log and cache disks, the
-ARC, caching, ``logbias``, ``sync``, tunables and processors change nothing of what it leaves behind. So each
-load has a spec of its own without them; where two are the same, so is the image. Replays go by an image also
-where nobody shares it: whether one was there makes no difference to any count.
+ARC, caching, ``logbias``, ``sync`` and tunables change nothing of what it leaves behind, nor do processors
+but where the pools get a past. So each load has a spec of its own without them; where two are the same, so is
+the image. Replays go by an image also where nobody shares it: whether one was there makes no difference to
+any count.
 """
 
 from __future__ import annotations
@@ -34,9 +35,15 @@ _LOCKS = 64
 _LOOK_S = 0.1
 
 
-def load_spec(spec: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what of an engine's ``spec`` decides what a load leaves behind, itself a spec."""
+def load_spec(spec: Mapping[str, Any], processor: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Return what of an engine's ``spec`` decides what a load leaves behind, itself a spec.
+
+    ``processor``: the modelled host's. Where the pools get a past, that decides in which order blocks come to
+    the disks, and so where they lie.
+    """
     kept = {k: v for k, v in spec.items() if k not in ("tunables", "processor", "host_memory")}
+    if "age" in spec and processor is not None:
+        kept["processor"] = processor
     pools = [
         {**pool, "vdevs": [v for v in pool["vdevs"] if v["class"] not in ("log", "cache")]}
         for pool in spec["pools"]

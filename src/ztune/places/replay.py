@@ -279,7 +279,7 @@ class Replay:
 
     def work(self, spec: Mapping[str, Any]) -> EngineWork:
         """Return what an engine is to do for ``spec``."""
-        first = loaded.load_spec(spec)
+        first = loaded.load_spec(spec, self._host.spec())
         read = {name: loaded.identity(path) for name, path in self.inputs.content.items()}
         if loaded.goes_by_operations(spec):
             read["the operations"] = loaded.identity(self.inputs.ops)
