@@ -139,6 +139,8 @@ def run() -> int:
         if mine.get("hang") == step:
             (state / "hanging").touch()
             stop.wait(60)
+        if mine.get("stuck") == step:
+            time.sleep(60)
         if stop.is_set():
             status = "stopped"
             break
