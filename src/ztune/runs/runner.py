@@ -341,18 +341,22 @@ class _Runner:
         if isinstance(said, BaseException):
             raise said
         assert isinstance(said, trials.Ended)
+        self._say_left(trial, said)
         if host.cut and said.result is None:
             self.failover.was_cut(host, trial)
             return
         self._ended(host, trial, said)
 
+    def _say_left(self, trial: Trial, ended: trials.Ended) -> None:
+        """Say what a trial could not destroy."""
+        if ended.left and ended.status != "lost":
+            what = "; ".join(ended.left)
+            shows = f"`ztune clean --run {self.going.run.id}` shows what is still there"
+            self.going.warn(f"left behind by trial {trial.number}: {what}; {shows}")
+
     def _ended(self, host: HostAtWork, trial: Trial, ended: trials.Ended) -> None:
         """Store the end of a trial."""
         going = self.going
-        if ended.left and ended.status != "lost":
-            what = "; ".join(ended.left)
-            shows = f"`ztune clean --run {going.run.id}` shows what is still there"
-            going.warn(f"left behind by trial {trial.number}: {what}; {shows}")
         if ended.status == "stopped" or (ended.asked and ended.result is None):
             # Also where the trial calls it a failure: what is cut fails.
             going.store.reset_trial(trial.id, "stopped by the user")
@@ -425,6 +429,8 @@ class _Runner:
                 going.store.reset_trial(host.trial.id, "stopped by the user")
 
     def _keep_or_reset(self, trial: Trial, said: Any) -> None:
+        if isinstance(said, trials.Ended):
+            self._say_left(trial, said)
         if isinstance(said, trials.Ended) and said.measured:
             self._keep(trial, said, None)
         else:
