@@ -18,6 +18,7 @@ from typing import Any
 from ztune.errors import InputError, MissingError, ZtuneError
 from ztune.onhost.host import interrupt, room
 from ztune.onhost.jobs import registry as jobs
+from ztune.places import named
 from ztune.places.channel import Lost, Place
 from ztune.places.mount import MountPlace
 from ztune.places.rack import Rack
@@ -128,17 +129,23 @@ def start(store: Store, request: Request, observer: Observer | None = None) -> R
 def resume(
     store: Store,
     run: Run,
-    place: Place | Rack,
+    place: Place | Rack | None = None,
     observer: Observer | None = None,
     undecided: Undecided | None = None,
 ) -> Run:
     """Go on with ``run``: what finished stays; what failed or was cut is tried again, after a clean-up.
 
-    ``undecided``: as in ``Request``; a run is resumed for another question as well.
+    ``place``: None for where it ran. ``undecided``: as in ``Request``; a run is resumed for another
+    question as well.
 
-    Raises InputError where another process works on it, or the target's OpenZFS is another than the run's.
+    Raises InputError for a replay, where another process works on it, or where the target's OpenZFS is
+    another than the run's.
     """
-    check_resumable(store, run)
+    if not run.measured:
+        raise InputError(f"run {run.id} is a replay; `ztune screen --resume {run.id}` goes on with it")
+    if store.is_live(run):
+        raise InputError(store.busy(run))
+    place = named.again(run) if place is None else place
     job, options = RunJob.of(run), TrialOptions.of(run)
     watcher = observer or Observer()
     with Hosts(place) as hosts:
@@ -162,14 +169,6 @@ def resume(
                 refusals.check_there(hosts, host, run.resolved_study, layout)
         runner.going.run = store.resume_run(run.id)
         return runner.go()
-
-
-def check_resumable(store: Store, run: Run) -> None:
-    """Raise InputError where ``run`` can't be gone on with, wherever it ran."""
-    if not run.measured:
-        raise InputError(f"run {run.id} is a replay; `ztune screen --resume {run.id}` goes on with it")
-    if store.is_live(run):
-        raise InputError(store.busy(run))
 
 
 def _caches(params: Mapping[str, Any]) -> str:
