@@ -11,8 +11,8 @@ fifth, scattered, gets four fifths of the reads and writes; scans of 128 KiB; so
 that is written and synced. 60 seconds of it, from a fixed seed, as if recorded. `ztune screen` then runs
 on it as a user's would, in a control group of its own (memory_group.py): the kernel says what memory all that
 it starts took at most. Disk is looked at ten times a second: what the engines' unlinked files take, and what
-is new in ZTUNE_HOME. A row is kept in `growth.json` of ZTUNE_HOME; what was cut, by Ctrl-C or `--most`, is
-kept with the layouts that were done by then, and done again the next time.
+is new in ZTUNE_HOME. A row is kept in `growth.json` of ZTUNE_HOME; what was cut, by Ctrl-C, SIGTERM or
+`--most`, is kept with the layouts that were done by then, and done again the next time.
 """
 
 from __future__ import annotations

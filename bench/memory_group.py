@@ -16,6 +16,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ztune.onhost.host import interrupt
+
 ROOT = Path("/sys/fs/cgroup")
 LOOK_S = 0.1
 _GRACE_S = 60.0
@@ -84,11 +86,12 @@ def run(
     look: Callable[[int], None] | None = None,
 ) -> Took:
     """Run ``command`` in a group of its own and return what it took; after ``most_s``, or where this is
-    interrupted, it is interrupted. ``look``: is called with its process id ten times a second.
+    interrupted or terminated, it is interrupted. ``look``: is called with its process id ten times a
+    second.
 
     Raises NoGroupError.
     """
-    with group(limit) as (folder, files):
+    with interrupt.signals_as_interrupt(), group(limit) as (folder, files):
         began, before, kept = time.monotonic(), os.times(), 0
 
         def enter() -> None:

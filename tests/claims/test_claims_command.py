@@ -137,7 +137,11 @@ def test_show_and_list_have_the_last_verdict(trace: Trace) -> None:
     assert invoke("claims", "list")[0] == 0
 
 
-@pytest.mark.parametrize("text", ['{"claim": "sma', "[]", "{}", b"\xff\xfe"])
+DAMAGED = ['{"claim": "sma', "[]", "{}", b"\xff\xfe"]
+NO_NAME = '{"claim": 3, "verdict": "", "says": "", "when": "", "trials": [], "conditions": []}'
+
+
+@pytest.mark.parametrize("text", [*DAMAGED, NO_NAME])
 def test_a_damaged_verdict_is_named_and_keeps_no_run(trace: Trace, home: Path, text: str | bytes) -> None:
     said("small", "--trace", str(trace.path), *ONE)
     ((run, *_),) = runs()
@@ -150,6 +154,18 @@ def test_a_damaged_verdict_is_named_and_keeps_no_run(trace: Trace, home: Path, t
     assert invoke("runs", "--delete", run, "--yes")[0] == 0 and runs() == []
     (one,) = said("small", "--trace", str(trace.path), *ONE)
     assert one["verdict"] == "holds" and invoke("claims", "show", "small")[0] == 0
+
+
+def test_a_verdict_under_another_name_keeps_no_run(trace: Trace, home: Path) -> None:
+    said("small", "--trace", str(trace.path), *ONE)
+    ((run, *_),) = runs()
+    kept, copy = home / "verdicts/small.json", home / "verdicts/before.json"
+    text = kept.read_text()
+    kept.rename(copy)
+    assert json.loads(invoke("runs", "--delete", run, "--json")[1])[0]["verdicts"] == []
+    code, _, err = invoke("runs", "--delete", run, "--yes")
+    assert (code, err, runs()) == (0, "", [])
+    assert copy.read_text() == text and not kept.exists()
 
 
 def test_a_run_of_claims_is_an_ordinary_run(trace: Trace) -> None:

@@ -276,7 +276,10 @@ def test_one_form_at_a_time() -> None:
     assert page.startswith("### ") and "| where | set |" in page
     for words in (("--markdown", "--json"), ("--why", "--json"), ("--all", "--markdown")):
         done = call("recommend", run, *words)
-        assert isinstance(done.exception, InputError) and "two forms of one answer" in str(done.exception)
+        assert isinstance(done.exception, InputError)
+        assert f"{' and '.join(words)} are two forms of one answer" in str(done.exception)
+    both = call("recommend", run, "--why", "--all", "--json").exception
+    assert str(both).startswith("--why and --json are two forms")
 
 
 def bought() -> str:

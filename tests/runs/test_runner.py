@@ -25,6 +25,7 @@ from ztune.databases.fio.workload import Fio
 from ztune.databases.postgresql.onhost.oltp import PostgresOltp
 from ztune.errors import InputError, MissingError, ZtuneError
 from ztune.onhost.declared import Declared
+from ztune.places import channel
 from ztune.places.channel import Lost
 from ztune.runs import failover, runner
 from ztune.runs import trial as one_trial
@@ -256,6 +257,21 @@ def test_a_trial_program_that_is_killed_is_cleaned_up_after(place: FakePlace, st
     assert run.status == "done" and place.left() == []
     first = next(t for t in trials(run) if t.layout_name == "8K")
     assert first.status == "failed" and "exit code -9" in (first.error or "")
+
+
+@pytest.mark.parametrize("what", ["stuck", "hang"])
+def test_a_trial_that_was_silent_for_too_long_failed_for_that(
+    place: FakePlace, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    """One that has to be killed, and one that stops when it is told to: neither is the user's stop."""
+    monkeypatch.setattr(one_trial, "SILENCE_S", 5.0)
+    monkeypatch.setattr(one_trial, "_LOOK_S", 0.1)
+    monkeypatch.setattr(channel, "CLOSE_S", 1.0)
+    place.behave(of={"8K": {what: "measure"}})
+    run = go(place, "8K", blocks=(1, 1))
+    assert run.status == "done" and place.left() == []
+    bad = next(t for t in trials(run) if t.layout_name == "8K")
+    assert (bad.status, bad.error) == ("failed", "it said nothing for 0 hours, and was ended")
 
 
 @pytest.mark.parametrize("step", ["load", "measure"])

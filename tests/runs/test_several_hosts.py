@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -249,6 +252,44 @@ def test_a_host_that_hangs_is_cut_at_the_end_and_its_block_runs_elsewhere(
     assert "ssh://b" not in counts and sum(counts.values()) == 3
     assert any("it is stopped, and not used any more" in text for text in run.warnings)
     assert hosts[1].left() == []
+
+
+def left(run: Run) -> int:
+    """How many trials said that they left a pool behind."""
+    said = f"left alone: busy; `ztune clean --run {run.id}` shows what is still there"
+    return sum("left behind by trial" in text and said in text for text in run.warnings)
+
+
+def test_what_the_trial_of_a_host_that_was_cut_left_is_said(
+    hosts: list[FakeHost], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(failover, "LEAST_SLOW_S", 1.0)
+    monkeypatch.setattr(failover, "SLOW", 1.0)
+    hosts[1].behave(of={"*": {"hang": "measure", "keep": True}})
+    run, _ = go(hosts, blocks=(1, 1))
+    assert left(run) == 1 and len(hosts[1].left()) == 1
+
+
+def test_what_trials_left_that_ctrl_c_ended_is_said(hosts: list[FakeHost]) -> None:
+    for host in hosts:
+        host.behave(of={"*": {"hang": "measure", "keep": True}})
+
+    def stop() -> None:
+        until = time.monotonic() + 60
+        while not all((Path(host.state) / "hanging").exists() for host in hosts):
+            if time.monotonic() > until:
+                break
+            time.sleep(0.05)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=stop)
+    thread.start()
+    with pytest.raises(KeyboardInterrupt):
+        go(hosts, blocks=(1, 1))
+    thread.join()
+    with Store.open() as store:
+        run = store.run()
+    assert run.status == "interrupted" and left(run) == 3
 
 
 def test_a_run_that_was_cut_goes_on_without_a_host(hosts: list[FakeHost]) -> None:

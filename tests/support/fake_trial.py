@@ -139,7 +139,10 @@ def run() -> int:
         if mine.get("hang") == step:
             (state / "hanging").touch()
             stop.wait(60)
+        if mine.get("stuck") == step:
+            time.sleep(60)
         if stop.is_set():
+            say("error", text="stopped before its end, as was asked for", step=step)
             status = "stopped"
             break
         say("step", step=step, state="progress", share=0.5, t=time.time(), text="half")

@@ -168,6 +168,13 @@ def test_files(trace: Trace) -> None:
     assert [one["path"] for one in listed] == ["/srv/pg/log.txt"]
 
 
+@pytest.mark.parametrize("command", ["roles", "files"])
+def test_a_trace_without_files_says_so(tmp_path: Path, command: str) -> None:
+    empty = build(tmp_path / "empty.trace", [], files())
+    assert ztune(command, empty.path).stdout == "The trace names no files.\n"
+    assert ztune(command, empty.path, "--json").stdout.strip() == "[]"
+
+
 def test_check(trace: Trace) -> None:
     assert "601 events, whole and unchanged; 1,234 were dropped" in ztune("check", trace.path).stdout
     assert json.loads(ztune("check", trace.path, "--json").stdout)["sha256"] == trace.sha

@@ -137,6 +137,15 @@ def test_a_number_is_used_again_after_its_thread_has_ended() -> None:
     assert threads((7, 0, 10), (8, 10, 5), (9, 11, 1)) == ([0, 1, 0], 2)
 
 
+def test_times_of_a_wall_clock_are_refused(tmp_path: Path) -> None:
+    """A replay would go through all the years since 1970."""
+    write = {"op": Op.WRITE, "file": 1, "t": 1_800_000_000 * 10**9, "offset": 0, "size": 10}
+    trace = build(tmp_path / "a.trace", [write], FILES)
+    with pytest.raises(InputError, match=r"a\.trace has an event 57\.0 years after it began"):
+        export_ops(trace, tmp_path / "ops.bin")
+    assert not (tmp_path / "ops.bin").exists()
+
+
 def test_too_many_threads_at_once(tmp_path: Path) -> None:
     events = [{"op": Op.FSYNC, "tid": tid, "file": 1, "t": 0, "dur": 1} for tid in range(65_537)]
     trace = build(tmp_path / "a.trace", events, FILES)

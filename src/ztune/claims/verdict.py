@@ -158,7 +158,9 @@ def _again(each: Mapping[str, Any]) -> Tried:
 def _read(path: Path) -> dict[str, Any]:
     """Return a kept verdict. Raises ValueError for what is cut short, or none."""
     found = json.loads(path.read_text())
-    if not isinstance(found, dict) or not found.keys() >= _NEEDED or not isinstance(found["trials"], list):
+    if not isinstance(found, dict) or not found.keys() >= _NEEDED:
+        raise ValueError("it is no verdict")
+    if not isinstance(found["claim"], str) or not isinstance(found["trials"], list):
         raise ValueError("it is no verdict")
     return found
 
@@ -171,22 +173,28 @@ def citing(runs: Collection[str]) -> dict[str, list[str]]:
 
     What can't be read cites nothing that could be said: it keeps nobody from deleting a run.
     """
-    found: dict[str, list[str]] = {}
+    return {kept["claim"]: cited for kept, cited in _citing(runs)}
+
+
+def _citing(runs: Collection[str]) -> list[tuple[dict[str, Any], list[str]]]:
+    """Return each last verdict that cites trials of ``runs``, with those runs."""
+    found = []
     for path in sorted(paths.folder(_FOLDER).glob("*.json")):
         try:
             kept = _read(path)
         except ValueError:
             continue
+        if path != _path(kept["claim"]):
+            continue  # somebody's copy under another name, which no command reads
         theirs = dict.fromkeys(str(trial).rpartition("/")[0] for trial in kept["trials"])
         if cited := [run for run in theirs if run in runs and run not in kept.get("gone", [])]:
-            found[kept["claim"]] = cited
+            found.append((kept, cited))
     return found
 
 
 def lose(runs: Collection[str]) -> None:
     """Have each kept verdict that cites trials of ``runs`` say that they are gone."""
-    for claim, cited in citing(runs).items():
-        kept = _read(_path(claim))
+    for kept, cited in _citing(runs):
         kept["gone"] = [*kept.get("gone", []), *cited]
         keep(kept)
 

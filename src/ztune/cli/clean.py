@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -58,7 +59,7 @@ def command(
     It destroys only what a trial's journal or ztune's own properties say ztune made, and looks at each
     thing again on the live system first. What may be somebody else's stays and is named. A journal that
     another user could have written is not believed. Trials that still run are left alone, and so is a version
-    of OpenZFS that a run or a mount works with. Traces and series in the state directory that no run goes
+    of OpenZFS that anything works with. Traces and series in the state directory that no run goes
     with are named, and left to you.
 
     \b
@@ -224,21 +225,25 @@ def _openzfs(yes: bool, as_json: bool) -> int:
         live = [run for run in store.runs() if store.is_live(run)]
     mounted = _mounted()
     for one in versions.libraries():
-        used = _user_of(one, live, mounted)
-        gone = yes and not used
-        where = str(one.root.parent)
-        rows.append(
-            {
-                "version": one.version,
-                "path": where,
-                "bytes": versions.size(one),
-                "removed": gone,
-                "used": used,
-            }
-        )
-        if gone:
-            native.forget(one)
-            versions.remove(one)
+        with contextlib.ExitStack() as held:
+            used = _user_of(one, live, mounted)
+            try:
+                held.enter_context(native.alone(one))
+            except BlockingIOError:
+                used = used or "another ztune works with it"
+            gone = yes and not used
+            rows.append(
+                {
+                    "version": one.version,
+                    "path": str(one.root.parent),
+                    "bytes": versions.size(one),
+                    "removed": gone,
+                    "used": used,
+                }
+            )
+            if gone:
+                native.forget(one)
+                versions.remove(one)
     stays = yes and any(row["used"] for row in rows)
     if as_json:
         output.print_json(rows)

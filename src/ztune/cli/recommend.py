@@ -85,9 +85,9 @@ def command(
     """
     if why not in (None, _ALL) and "." not in why and why not in _SETTINGS:
         runs, why = (why, *runs), _ALL
+    _one_form(why is not None, everything, as_markdown, as_json)
     if everything and why is None:
         why = _ALL
-    _one_form(why, as_markdown, as_json)
     flags = _flags(objective, within, have)
     if weights is not None or len(runs) > 1:
         for flag, given in (
@@ -142,8 +142,10 @@ def print_brief(shown: brief.Brief, used: int = 0) -> None:
         console.print(line, soft_wrap=True)
 
 
-def _one_form(why: str | None, as_markdown: bool, as_json: bool) -> None:
-    given = [f for f, on in (("--why", why), ("--markdown", as_markdown), ("--json", as_json)) if on]
+def _one_form(why: bool, everything: bool, as_markdown: bool, as_json: bool) -> None:
+    told = "--why" if why else "--all"
+    forms = ((told, why or everything), ("--markdown", as_markdown), ("--json", as_json))
+    given = [flag for flag, on in forms if on]
     if len(given) > 1:
         raise InputError(f"{' and '.join(given)} are two forms of one answer; ask for one")
 

@@ -25,7 +25,6 @@ from ztune.cli._options import (
 )
 from ztune.cli._values import metrics, pairs
 from ztune.errors import InputError
-from ztune.places import named as places
 from ztune.places.rack import is_file
 from ztune.report import measured
 from ztune.runs import asked, runner
@@ -131,9 +130,8 @@ def command(
             if what is not None or source is not None or params or advice or objective is not None or beside:
                 raise InputError("--resume goes on with a run as it was begun; leave the rest out")
             run = resolve(resume, "run", store=store)
-            runner.check_resumable(store, run)
             with LiveView() as live:
-                run = runner.resume(store, run, places.again(run), live)
+                run = runner.resume(store, run, observer=live)
         else:
             options = trials.options(aa=aa, settle=caches, saved=saved, probes=_probes(probes))
             native = not (on.startswith("ssh://") or is_file(on))

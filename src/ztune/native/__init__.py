@@ -16,6 +16,7 @@ import re
 import shutil
 import subprocess
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -92,8 +93,11 @@ class NativeProgram:
         """Return the program, as ``built`` does; outside of a source tree it is built first where it is not
         there, which says so on stderr.
 
-        Raises MissingError where it can't be built, with the reason and what brings what is missing.
+        Nobody removes another OpenZFS that it is built against before this process ends. Raises
+        MissingError where it can't be built, with the reason and what brings what is missing.
         """
+        if self.library is not None:
+            _keep(self.library)
         path = self.built()
         if path is not None:
             return path
@@ -160,8 +164,42 @@ def _digest(program: NativeProgram) -> str:
     return digest.hexdigest()[:_DIGITS]
 
 
+_kept: dict[Path, contextlib.ExitStack] = {}
+"""What holds the locks of the libraries that this process works with, by lock."""
+
+
+def _keep(library: Library) -> None:
+    """Have nobody remove ``library`` before this process ends. Raises MissingError where somebody did."""
+    lock = shared_files.lock_of(library.root)
+    with contextlib.suppress(OSError):  # it is gone; or it can't be written, and stays
+        if lock not in _kept:
+            held = contextlib.ExitStack()
+            held.enter_context(shared_files.locked(lock, shared=True))
+            _kept[lock] = held
+    if not library.is_there():
+        raise MissingError(
+            f"OpenZFS {library.version} was removed from {library.root.parent} meanwhile; "
+            f"`ztune setup openzfs --version {library.version}` brings it again"
+        )
+
+
+@contextlib.contextmanager
+def alone(library: Library) -> Iterator[None]:
+    """Within the body nobody begins to work with ``library``, or to unpack it anew.
+
+    Raises BlockingIOError where another ztune works with it, builds against it or unpacks it.
+    """
+    use, held = shared_files.lock_of(library.root), contextlib.ExitStack()
+    _kept.pop(use, held).close()
+    with held:
+        # The first is the lock that scripts/openzfs.sh takes.
+        for lock in (shared_files.lock_of(library.root.parent), use):
+            held.enter_context(shared_files.locked(lock, wait=False))
+        yield
+
+
 def forget(library: Library) -> None:
-    """Remove what was built against ``library``."""
+    """Remove what was built against ``library``; call it within ``alone``."""
     for program in ALL:
         if program.uses_openzfs:
             shared_files.remove(program.against(library).folder_in_cache())

@@ -30,6 +30,10 @@ class Library:
         """The version of OpenZFS: 2.4.4."""
         return upstream(self.package)
 
+    def is_there(self) -> bool:
+        """Whether it is still unpacked."""
+        return (self.root.parent / "version").is_file()
+
 
 def upstream(package: str) -> str:
     """Return OpenZFS's version of a package's: "2.4.4-1~bpo13+1" → "2.4.4"."""
@@ -83,14 +87,14 @@ def size(library: Library) -> int:
 
 
 def remove(library: Library) -> None:
-    """Remove ``library``, as one whole. Raises InputError where it is none of ours."""
+    """Remove ``library``, as one whole; call it within ``native.alone``. Raises InputError where it is none
+    of ours.
+    """
     top = library.root.parent
-    if top.parent != folder("") or top.is_symlink() or not (top / "version").is_file():
+    if top.parent != folder("") or top.is_symlink() or not library.is_there():
         raise InputError(f"{top} is no OpenZFS that ztune unpacked; it was left alone")
-    # The lock that scripts/openzfs.sh takes.
-    with shared_files.locked(top.parent / f"{top.name}.lock"):
-        (top / "version").unlink()  # what is cut now counts as not there
-        shared_files.remove(top)
+    (top / "version").unlink()  # what is cut now counts as not there
+    shared_files.remove(top)
 
 
 def chosen(wanted: str, own: str, what: str) -> Library | None:

@@ -18,6 +18,7 @@ from typing import Any
 from ztune.errors import InputError, MissingError, ZtuneError
 from ztune.onhost.host import interrupt, room
 from ztune.onhost.jobs import registry as jobs
+from ztune.places import named
 from ztune.places.channel import Lost, Place
 from ztune.places.mount import MountPlace
 from ztune.places.rack import Rack
@@ -128,17 +129,23 @@ def start(store: Store, request: Request, observer: Observer | None = None) -> R
 def resume(
     store: Store,
     run: Run,
-    place: Place | Rack,
+    place: Place | Rack | None = None,
     observer: Observer | None = None,
     undecided: Undecided | None = None,
 ) -> Run:
     """Go on with ``run``: what finished stays; what failed or was cut is tried again, after a clean-up.
 
-    ``undecided``: as in ``Request``; a run is resumed for another question as well.
+    ``place``: None for where it ran. ``undecided``: as in ``Request``; a run is resumed for another
+    question as well.
 
-    Raises InputError where another process works on it, or the target's OpenZFS is another than the run's.
+    Raises InputError for a replay, where another process works on it, or where the target's OpenZFS is
+    another than the run's.
     """
-    check_resumable(store, run)
+    if not run.measured:
+        raise InputError(f"run {run.id} is a replay; `ztune screen --resume {run.id}` goes on with it")
+    if store.is_live(run):
+        raise InputError(store.busy(run))
+    place = named.again(run) if place is None else place
     job, options = RunJob.of(run), TrialOptions.of(run)
     watcher = observer or Observer()
     with Hosts(place) as hosts:
@@ -162,14 +169,6 @@ def resume(
                 refusals.check_there(hosts, host, run.resolved_study, layout)
         runner.going.run = store.resume_run(run.id)
         return runner.go()
-
-
-def check_resumable(store: Store, run: Run) -> None:
-    """Raise InputError where ``run`` can't be gone on with, wherever it ran."""
-    if not run.measured:
-        raise InputError(f"run {run.id} is a replay; `ztune screen --resume {run.id}` goes on with it")
-    if store.is_live(run):
-        raise InputError(store.busy(run))
 
 
 def _caches(params: Mapping[str, Any]) -> str:
@@ -341,18 +340,22 @@ class _Runner:
         if isinstance(said, BaseException):
             raise said
         assert isinstance(said, trials.Ended)
+        self._say_left(trial, said)
         if host.cut and said.result is None:
             self.failover.was_cut(host, trial)
             return
         self._ended(host, trial, said)
 
+    def _say_left(self, trial: Trial, ended: trials.Ended) -> None:
+        """Say what a trial could not destroy."""
+        if ended.left and ended.status != "lost":
+            what = "; ".join(ended.left)
+            shows = f"`ztune clean --run {self.going.run.id}` shows what is still there"
+            self.going.warn(f"left behind by trial {trial.number}: {what}; {shows}")
+
     def _ended(self, host: HostAtWork, trial: Trial, ended: trials.Ended) -> None:
         """Store the end of a trial."""
         going = self.going
-        if ended.left and ended.status != "lost":
-            what = "; ".join(ended.left)
-            shows = f"`ztune clean --run {going.run.id}` shows what is still there"
-            going.warn(f"left behind by trial {trial.number}: {what}; {shows}")
         if ended.status == "stopped" or (ended.asked and ended.result is None):
             # Also where the trial calls it a failure: what is cut fails.
             going.store.reset_trial(trial.id, "stopped by the user")
@@ -425,6 +428,8 @@ class _Runner:
                 going.store.reset_trial(host.trial.id, "stopped by the user")
 
     def _keep_or_reset(self, trial: Trial, said: Any) -> None:
+        if isinstance(said, trials.Ended):
+            self._say_left(trial, said)
         if isinstance(said, trials.Ended) and said.measured:
             self._keep(trial, said, None)
         else:

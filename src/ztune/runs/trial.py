@@ -16,6 +16,7 @@ from ztune.store import series
 
 # A trial that says nothing for so long is stuck: jobs tell their progress every few seconds.
 SILENCE_S = 2 * 3600.0
+_LOOK_S = 10.0
 _KEPT_LOG = 200  # commands kept of a trial that failed
 
 
@@ -43,6 +44,8 @@ class Ended:
     wall_s: float = 0.0
     asked: bool = False
     """Whether the user has asked to stop meanwhile, however the trial ended."""
+    silent: str = ""
+    """A sentence, where we ended it because it said nothing for too long."""
 
     @property
     def measured(self) -> bool:
@@ -135,12 +138,16 @@ def run(
         if channel is not None:
             channel.close()
         ended.wall_s = time.monotonic() - began
+    if ended.silent and ended.status != "ok":
+        # What it made of that, such as "stopped", is what nobody asked for.
+        ended.error = ended.silent
+        ended.status = "lost" if ended.status == "lost" else "failed"
     return ended
 
 
 def _listen(channel: Channel, ended: Ended, tell: Step, say: Say) -> None:
     """Read events to the end of the stream."""
-    alarm = _Silence(channel, say)
+    alarm = _Silence(channel, ended, say)
     begun: dict[str, float] = {}
     try:
         while True:
@@ -204,10 +211,10 @@ def _event(line: str, ended: Ended, begun: dict[str, float], tell: Step, say: Sa
 class _Silence:
     """Closes the channel when nothing was heard for too long."""
 
-    def __init__(self, channel: Channel, say: Say) -> None:
+    def __init__(self, channel: Channel, ended: Ended, say: Say) -> None:
         self._last = time.monotonic()
         self._over = threading.Event()
-        self._thread = threading.Thread(target=self._watch, args=(channel, say), daemon=True)
+        self._thread = threading.Thread(target=self._watch, args=(channel, ended, say), daemon=True)
         self._thread.start()
 
     def heard(self) -> None:
@@ -216,9 +223,11 @@ class _Silence:
     def end(self) -> None:
         self._over.set()
 
-    def _watch(self, channel: Channel, say: Say) -> None:
-        while not self._over.wait(10.0):
+    def _watch(self, channel: Channel, ended: Ended, say: Say) -> None:
+        while not self._over.wait(_LOOK_S):
             if time.monotonic() - self._last > SILENCE_S:
+                told = f"{ended.error}; then it" if ended.error else "it"
+                ended.silent = f"{told} said nothing for {SILENCE_S / 3600:.0f} hours, and was ended"
                 say(f"the trial said nothing for {SILENCE_S / 3600:.0f} hours; it is stopped")
                 channel.close()
                 return

@@ -63,6 +63,8 @@ RECORD = np.dtype(
 assert HEADER.itemsize == 32
 assert RECORD.itemsize == 56
 _CHUNK = 1 << 20  # records at a time
+YEAR_NS = 31_557_600 * 10**9
+"""The latest start of a call that is replayed. Nobody records for a year: it is a wall clock's time."""
 _LARGEST_PAGE = 64 << 10  # of a database, bytes: InnoDB's
 
 
@@ -131,8 +133,9 @@ def export_ops(trace: Trace, path: Path | str) -> OpsInfo:
     Files are numbered anew without gaps. Threads too, and a thread that began after another had ended takes
     over its number, so that the engine needs no more threads than ever ran together. Two threads of which one
     writes what the other reads are one (``copies``), and go on as fast as they can. A copy from a file
-    without a role becomes a write. Raises InputError if the trace is damaged, has no file with a role, or
-    more than 65,536 threads ran at a time, if ``path`` is within the trace, and if the disk is full.
+    without a role becomes a write. Raises InputError if the trace is damaged, has no file with a role or an
+    event a year after its beginning, or more than 65,536 threads ran at a time, if ``path`` is within the
+    trace, and if the disk is full.
     """
     path = Path(path)
     if Path(os.path.realpath(path)).is_relative_to(os.path.realpath(trace.path)):
@@ -165,6 +168,11 @@ def export_ops(trace: Trace, path: Path | str) -> OpsInfo:
     threads, tails, nops = Threads(), BlankTails(logs), 0
     later: list[tuple[Ints, Ints]] = []  # places and blank tails that a later part decides
     for part in trace.parts("t", "dur", "tid", "op", "file", "offset", "size"):
+        if len(part["t"]) and (last := int(part["t"][-1])) > YEAR_NS:
+            raise InputError(
+                f"the trace {trace.path} has an event {last / YEAR_NS:.1f} years after it began, and a"
+                " replay goes through all that time; its t are to count from when the trace began"
+            )
         chosen = np.flatnonzero(_replayed(part, new_id))
         threads.add(_joined(part["tid"][chosen], joined), part["t"][chosen], part["dur"][chosen])
         place, blank = tails.add(part, chosen)

@@ -154,6 +154,10 @@ def _titled(console: Console, title: str, table: Table) -> None:
         console.print(table)
 
 
+def _no_files(console: Console) -> None:
+    console.print("The trace names no files.")
+
+
 def _header(console: Console, summary: Summary) -> None:
     manifest = summary.manifest
     title = Text(summary.name, style="bold")
@@ -365,6 +369,8 @@ def sparkline(values: Sequence[float], width: int, unicode: bool = True) -> str:
 
 def proposals(console: Console, found: Sequence[RoleProposal]) -> None:
     """Print the files of a trace by kind, with their roles, those that are proposed, and what they do."""
+    if not found:
+        _no_files(console)
     folder = common_folder(one.glob for one in found)
     table = _table("role", figures=("files", "written", "read", "syncs"))
     table.add_column("files named, and what they do", overflow="fold")
@@ -399,3 +405,5 @@ def file_list(console: Console, manifest: Manifest, role: str | None) -> None:
             Text.assemble(file.path, (f" was {', '.join(was)}" if was else "", "dim")),
         )
     _titled(console, f"{len(files):,} files", table)
+    if not files:
+        _no_files(console)

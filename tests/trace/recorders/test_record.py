@@ -26,6 +26,7 @@ from ztune.trace import recorders
 from ztune.trace.reader import Trace
 from ztune.trace.record import Recording, record, recover
 from ztune.trace.recorders.kernel import RECORDER
+from ztune.trace.recorders.strace_parser import Parser
 from ztune.trace.roles import RoleRules
 
 WRITER = """
@@ -257,6 +258,35 @@ def test_a_recording_that_does_not_begin_ends_its_command(
     assert nothing_left(work)
 
 
+@pytest.mark.parametrize("attached", [True, False])
+def test_a_fault_of_the_reader_ends_the_recording_with_a_sentence(
+    work: Path,
+    strace: str,
+    writer: subprocess.Popen[bytes],
+    monkeypatch: pytest.MonkeyPatch,
+    attached: bool,
+) -> None:
+    """More lines than the pipe holds follow: who waits for strace must not wait for ever."""
+    seen = []
+
+    def line(self: Parser, text: str) -> None:
+        seen.append(text)
+        if len(seen) > 20:
+            raise KeyError("7")
+
+    monkeypatch.setattr(Parser, "line", line)
+    out = work.parent / "fault.trace"
+    many = "import os\nfor _ in range(20000): os.pwrite(1, b'x', 0)"
+    command = ["sh", "-c", f'exec "$0" -c "$1" > {work / "many"}', sys.executable, many]
+    recording = Recording(
+        out, recorder=strace, pids=[writer.pid] if attached else [], command=None if attached else command
+    )
+    with pytest.raises(ZtuneError, match=r"was not read on, a fault in ztune: KeyError: '7'$"):
+        record(recording, 60)
+    assert len(seen) == 21 and nothing_left(work.parent)
+    assert writer.poll() is None
+
+
 def test_no_rights_falls_back_to_strace_and_says_so(monkeypatch: pytest.MonkeyPatch, strace: str) -> None:
     without, *others = recorders.RECORDERS
     without = dataclasses.replace(without, unavailable=lambda: "no CAP_BPF")
@@ -288,11 +318,14 @@ def test_a_full_disk(work: Path, recorder: str) -> None:
     if mounted.returncode != 0:
         pytest.skip("mounting is not allowed")
     try:
+        # The first calls are written before there are more than the disk has room for.
         script = f"""
-import os
+import os, time
 f = os.open({str(work / "a")!r}, os.O_RDWR | os.O_CREAT)
 for i in range(40000):
     os.pwrite(f, b"x", i)
+    if i == 100:
+        time.sleep(2)
 """
         with pytest.raises(ZtuneError, match=r"(?i)no space left"):
             record(

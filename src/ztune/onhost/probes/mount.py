@@ -177,14 +177,14 @@ def _latency(stats: Mapping[str, Any], kind: str) -> dict[str, float]:
     return {"count": calls, **{name: round(ns / 1e6, 6) for name, ns in shares.items()}}
 
 
-def _logical(stats: Mapping[str, Any]) -> dict[str, Any]:
+def _logical(stats: Mapping[str, Any], latencies: Mapping[str, Mapping[str, float]]) -> dict[str, Any]:
     """Return what the job asked of its files, as the result's ``logical``: by what came to the program,
-    asynchronous I/O too. The kernel passes a call of more than 1 MiB on in several."""
+    asynchronous I/O too. The kernel passes a call of more than 1 MiB on in several. ``latencies``: of each
+    kind of call, which have their counts."""
     found: dict[str, Any] = {}
     for kind in ("read", "write"):
-        calls = [dataset["calls"][kind] for dataset in stats["datasets"]]
-        found[f"{kind}s"] = sum(sum(one["ns"].values()) for one in calls)
-        found[f"{kind}_bytes"] = sum(one["bytes"] for one in calls)
+        found[f"{kind}s"] = latencies[kind]["count"]
+        found[f"{kind}_bytes"] = sum(dataset["calls"][kind]["bytes"] for dataset in stats["datasets"])
     return {**found, "source": "mount"}
 
 
@@ -241,6 +241,7 @@ class MountWindow:
             self.context.warn("some of the job's processes ended unseen: its CPU time is not known")
         own = [round(now - then, 3) for now, then in zip(after.own, before.own, strict=True)]
         host = after.host.since(before.host)
+        latencies = {kind: _latency(stats, kind) for kind in CALLS}
         return {
             "seconds": round(after.seconds - before.seconds, 6),
             "physical": disks.total(by_vdev),
@@ -249,9 +250,9 @@ class MountWindow:
             "arc": _arc(stats),
             "l2arc": _l2arc(stats),
             "zil": _zil(stats),
-            **{f"{kind}_latency_ms": _latency(stats, kind) for kind in CALLS},
+            **{f"{kind}_latency_ms": found for kind, found in latencies.items()},
             "txgs": stats["txgs"],
-            "logical": _logical(stats),
+            "logical": _logical(stats, latencies),
             "cpu": {
                 "user_s": times and times[0],
                 "system_s": times and times[1],

@@ -62,7 +62,7 @@ class StraceSession:
         self._rows: list[Row] = []
         self._out = Spool(start.folder / "events.raw", EVENT_DTYPE)
         self._full = 0  # when it was, ns since recording began
-        self._error: OSError | None = None
+        self._error: Exception | None = None
         self._live = RunningSystem()
         self._parser = Parser(start.table, self.started_unix_ns, self._add, self._live, str(Path.cwd()))
         self._lock = threading.Lock()  # of the parser
@@ -92,6 +92,7 @@ class StraceSession:
                 start_new_session=True,
                 stderr=None if start.command else subprocess.PIPE,
                 text=True,
+                errors="replace",
             )
         except BaseException:
             os.close(self._hold)
@@ -198,10 +199,13 @@ class StraceSession:
             self._lines.close()
 
     def _check(self) -> None:
-        if self._error is not None:
-            if self._error.errno in (errno.ENOSPC, errno.EDQUOT):
+        if isinstance(error := self._error, OSError):
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
                 raise InputError("can't record: no space left on the disk that the trace is written to")
-            raise InputError(f"can't record: {self._error.strerror}")
+            raise InputError(f"can't record: {error.strerror}")
+        if error is not None:
+            said = f"{type(error).__name__}: {error}"
+            raise ZtuneError(f"can't record: what strace says was not read on, a fault in ztune: {said}")
 
     def _warnings(self) -> list[Warning_]:
         warnings = []
@@ -268,9 +272,15 @@ class StraceSession:
             self._parser.mapping(pid, of.begin, of.length, of.path, of.offset)
 
     def _read(self) -> None:
-        for line in self._lines:
-            with self._lock:
-                self._parser.line(line.rstrip("\n"))
+        try:
+            for line in self._lines:
+                with self._lock:
+                    self._parser.line(line.rstrip("\n"))
+        except Exception as error:
+            self._error = error
+            # Unread lines would stop strace, and with it the processes.
+            for _ in self._lines:
+                pass
 
     def _add(self, row: Row) -> None:
         if self._full:
