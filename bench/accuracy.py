@@ -70,7 +70,7 @@ PARAMS = {
 }
 # What a hard disk keeps with each layout but some of 1M; and what a flash disk and two processors do.
 LARGE_RATES = {
-    "postgres-oltp": ("rate", 10, 100), "mariadb-oltp": ("rate", 5, 40), "fio": ("rate_iops", 60, 200)
+    "postgres-oltp": ("rate", 10, 100), "mariadb-oltp": ("rate", 5, 20), "fio": ("rate_iops", 60, 200)
 }  # fmt: skip
 LARGE: dict[str, list[str]] = {
     "postgres-oltp": ["seconds=60", "warmup=0"],
