@@ -260,6 +260,14 @@ static bool frees_part(const op_t *o)
 	return o->op == OP_TRUNCATE || (o->op == OP_FALLOCATE && (o->flags & (OPF_PUNCH | OPF_ZERO)) != 0);
 }
 
+static bool frees_any(void)
+{
+	for (uint64_t i = 0; i < R.ops->nops; i++)
+		if (frees_part(&R.ops->op[i]))
+			return true;
+	return false;
+}
+
 /* Notes which blocks of pointers there are of a file. */
 static void find_windows(rfile_t *f)
 {
@@ -443,7 +451,7 @@ int load_begin(bool imaged)
 		pool_loading(R.spec->arc_max);
 		if (image_import(R.spec, &R.pace, R.err) != 0)
 			return EXIT_FAILED;
-		if (R.spec->touched) {
+		if (R.spec->touched && frees_any()) {
 			find_loaded();
 			free_touched();
 		}
