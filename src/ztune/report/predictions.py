@@ -11,8 +11,8 @@ _KEPT = 0.99  # share of the recorded pace that counts as all of it: a recording
 _CALLS = ("sync_p50", "sync_p99", "read_p99")
 _HEADS = ("commit p50", "p99", "read p99")
 ACCURACY = (
-    "Held against PostgreSQL, MariaDB and SQLite on mounts, 19 of 20 such ratios were within 15 %; "
-    "the other, MariaDB's on an HDD with a log device, was 40 % too low."
+    "Held against PostgreSQL, MariaDB and SQLite on mounts, 21 of 22 such ratios were within 15 %; "
+    "the other, MariaDB's on an HDD with a log device, was 30 % too low."
 )
 """How far such a ratio can be trusted: docs/accuracy.md, "Predicted throughput"."""
 
