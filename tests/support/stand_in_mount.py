@@ -21,6 +21,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import NoReturn
 
 MODE = os.environ.get("STAND_IN", "")
 INIT, FORGET, BATCH_FORGET, INTERRUPT = 26, 2, 42, 36
@@ -125,7 +126,7 @@ def main() -> None:
     server.bind("control")
     server.listen(8)
     if MODE == "silent":
-        time.sleep(600)
+        wait()
     if MODE == "garbage":
         print("hello", flush=True)
         sys.exit(0)
@@ -133,8 +134,13 @@ def main() -> None:
     ready = {"ready": True, "pid": os.getpid(), "imported": imported, "replayed": 7 if imported else 0}
     print(json.dumps({**ready, "datasets": datasets}), flush=True)
     threading.Thread(target=control, args=(server, places), daemon=True).start()
+    wait()
+
+
+def wait() -> NoReturn:
+    """Never for long: a signal that comes just before a system call that waits is handled after it."""
     while True:
-        signal.pause()
+        time.sleep(0.1)
 
 
 def control(server: socket.socket, places: dict[str, str]) -> None:
