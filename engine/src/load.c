@@ -135,10 +135,10 @@ static int load_touched(rfile_t *f, uint64_t *done, uint64_t total)
 	for (uint64_t w = 0; w < t->records; w += LOAD_FANOUT) {
 		uint64_t end = MIN(w + LOAD_FANOUT, t->records), n, i = w;
 
-		while (i < end && !touched_has(t, i))
-			i++;
-		if (i == end)
+		if (!touched_has(&f->windows, w / LOAD_FANOUT))
 			continue;
+		while (!touched_has(t, i))
+			i++;
 		if ((error = sampled_fill(f->f, w, end, t)) != 0)
 			return replay_failed(error, "Filling", f);
 		group_grew(f->pool, LOAD_POINTERS);
@@ -196,21 +196,15 @@ static double each(uint64_t bytes, uint64_t blocks)
 static void estimate(rfile_t *f, const sampled_count_t *c, const sampled_count_t *others)
 {
 	const touched_t *t = &f->touched;
-	uint64_t rs = t->recordsize, windows = 0, whole;
+	uint64_t rs = t->recordsize, whole;
 	double records, above; /* indirect blocks */
 	double touched;
 	double data = each(c->data_used, c->data), other = each(others->data_used, others->data);
 	double indirect =
 	    c->indirect > 0 ? each(c->indirect_used, c->indirect) : each(others->indirect_used, others->indirect);
 
-	for (uint64_t w = 0; w < t->records; w += LOAD_FANOUT) {
-		uint64_t i = w, end = MIN(w + LOAD_FANOUT, t->records);
-
-		while (i < end && !touched_has(t, i))
-			i++;
-		windows += i == end;
-	}
-	f->missing = other * (double)(t->records - t->count) + indirect * (double)windows;
+	f->missing =
+	    other * (double)(t->records - t->count) + indirect * (double)(f->windows.records - f->windows.count);
 	whole = f->spec->whole_start;
 	records = ceil((double)whole / (double)rs);
 	above = records > 1 ? ceil(records / LOAD_FANOUT) : 0.0;
@@ -245,13 +239,28 @@ static void find_touched(void)
 	free(touched);
 }
 
-/* Which records of each file are loaded. */
+/* Which blocks of pointers are loaded of a file. */
+static void find_windows(rfile_t *f)
+{
+	touched_t *w = &f->windows;
+
+	w->records = (f->touched.records + LOAD_FANOUT - 1) / LOAD_FANOUT;
+	if ((w->bits = calloc(w->records / 64 + 1, sizeof(*w->bits))) == NULL)
+		abort();
+	for (uint64_t i = 0; i < f->touched.records; i++)
+		if (touched_has(&f->touched, i))
+			touched_mark(w, i / LOAD_FANOUT, 1);
+}
+
+/* Which records of each file are loaded, and which blocks of pointers. */
 static void find_loaded(void)
 {
 	find_touched();
 	for (size_t d = 0; d < R.spec->ndatasets; d++)
 		for (size_t k = 0; k < R.spec->ncontent; k++)
 			touch_some((int)d, &R.content[k]);
+	for (size_t i = 0; i < R.nfiles; i++)
+		find_windows(&R.files[i]);
 }
 
 /* Whether the trace frees a part of a file. */
@@ -268,21 +277,8 @@ static bool frees_any(void)
 	return false;
 }
 
-/* Notes which blocks of pointers there are of a file. */
-static void find_windows(rfile_t *f)
-{
-	touched_t *w = &f->windows;
-
-	w->records = (f->touched.records + LOAD_FANOUT - 1) / LOAD_FANOUT;
-	if ((w->bits = calloc(w->records / 64 + 1, sizeof(*w->bits))) == NULL)
-		abort();
-	for (uint64_t i = 0; i < f->touched.records; i++)
-		if (touched_has(&f->touched, i))
-			touched_mark(w, i / LOAD_FANOUT, 1);
-}
-
 /* Forgets what is loaded, but of files of which the trace frees a part. */
-static void free_touched(void)
+static void forget_touched(void)
 {
 	bool *kept = calloc(R.nfiles + 1, sizeof(*kept));
 
@@ -292,10 +288,10 @@ static void free_touched(void)
 		if (frees_part(&R.ops->op[i]) && files_known(R.ops->op[i].file) != NULL)
 			kept[R.ops->op[i].file] = true;
 	for (size_t i = 0; i < R.nfiles; i++)
-		if (kept[i])
-			find_windows(&R.files[i]);
-		else
+		if (!kept[i]) {
 			touched_free(&R.files[i].touched);
+			touched_free(&R.files[i].windows);
+		}
 	free(kept);
 }
 
@@ -385,7 +381,7 @@ int load_all(void)
 		if (f->known && f->start_size > 0 && (rc = load_file(f, &R.r->load_bytes, total)) != 0)
 			return rc;
 	}
-	free_touched();
+	forget_touched();
 	for (size_t p = 0; p < R.spec->npools; p++)
 		pool_sync((int)p);
 	if (R.spec->age.fill > 0 || R.spec->age.rewrites > 0) {
@@ -453,7 +449,7 @@ int load_begin(bool imaged)
 			return EXIT_FAILED;
 		if (R.spec->touched && frees_any()) {
 			find_loaded();
-			free_touched();
+			forget_touched();
 		}
 	} else {
 		if ((rc = load_all()) != 0)

@@ -9,6 +9,7 @@
 
 /* From here on work takes time; without a processor in the specification it takes none, as before. */
 void worktime_begin(const spec_t *spec);
+/* … and from here on none again; nobody works. */
 void worktime_end(void);
 
 #endif
