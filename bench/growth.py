@@ -3,6 +3,7 @@
     python bench/growth.py                     1G, 10G, 100G, 1T and 20T, eight layouts each
     python bench/growth.py 1T --budget 32      the target: 32 layouts in 15 minutes, 8 GiB and 10 GiB
     python bench/growth.py 1T --calls 2000 --seconds 50    another number of calls a second, of seconds
+    python bench/growth.py 1T --seconds 5000 --budget 4    10^8 calls: windows of the recording are replayed
     python bench/growth.py my.trace --within 4G -- --study two.toml    a recording of your own; what
                                                follows -- is for `ztune screen`
 
@@ -33,6 +34,8 @@ from memory_group import NoGroupError, run
 from ztune import paths
 from ztune.store.db import Store
 from ztune.trace.compressibility import RECORDSIZES
+from ztune.trace.excerpt import made_of
+from ztune.trace.reader import Trace
 from ztune.trace.schema import Op
 from ztune.trace.writer import EVENT_DTYPE, TraceWriter
 from ztune.units import format_size, parse_size
@@ -165,7 +168,8 @@ def _row(name: str, found: dict[str, Any]) -> str:
     wall = f"{found['wall_s']:.0f}{cut}"
     memory, kept, disk = (format_size(int(found[key])) for key in ("peak", "kept", "disk"))
     sample, done = f"1/{found['sample']}" if found["sample"] else "–", found["done"]
-    return f"| {name} | {sample} | {done} | {wall} | {found['cpu_s']:.0f} | {memory} | {kept} | {disk} |"
+    part = f"{found.get('windows', 'all')} | {sample}"
+    return f"| {name} | {part} | {done} | {wall} | {found['cpu_s']:.0f} | {memory} | {kept} | {disk} |"
 
 
 def main() -> int:
@@ -211,15 +215,23 @@ def main() -> int:
             return 3
         with Store.open() as store:
             last = store.run()
-            trials = store.trials(last.id) if Path(last.trace_path) == path.resolve() else []
-        done = {"done": sum(t.ok for t in trials), "sample": last.options.get("sample")}
+            replayed = {one.path: one for one in [Trace.open(path.resolve()), *made_of(Trace.open(path))]}
+            trace = replayed.get(Path(last.trace_path))
+            trials = store.trials(last.id) if trace is not None else []
+        windows = trace.manifest.windows if trace is not None else []
+        seconds = windows[0].duration_ns / 1e9 if windows else 0
+        done = {
+            "done": sum(t.ok for t in trials),
+            "sample": last.options.get("sample"),
+            "windows": f"{len(windows)} of {seconds:g} s" if windows else "all",
+        }
         known[name] = {**vars(took), "disk": disk.most, **done}
         kept.write_text(json.dumps(known, indent=1))
         wrong |= took.code != 0 or took.killed > 0
         if took.code is None:
             break
-    print("| database | sample | replays | wall s | processor s | memory | of it no file's | disk |")
-    print("|---|---|---|---|---|---|---|---|")
+    print("| database | windows | sample | replays | wall, s | processor, s | memory | no file's | disk |")
+    print("|---|---|---|---|---|---|---|---|---|")
     for name, found in known.items():
         if "code" in found:  # those of before were looked at ten times a second
             print(_row(name, found))

@@ -1,7 +1,9 @@
 """What all tests need."""
 
+import os
 import shutil
 import signal
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +22,12 @@ from ztune.trace.reader import Trace
 # tests start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+# A `python3` that a version manager puts first on the PATH is a shell script, four times as slow to
+# start. Programs that stand in for others are started by that name thousands of times.
+_PYTHON = Path(sys.base_prefix, "bin", "python3")
+if _PYTHON.exists() and os.path.realpath(shutil.which("python3") or "") != os.path.realpath(_PYTHON):
+    os.environ["PATH"] = f"{_PYTHON.parent}{os.pathsep}{os.environ['PATH']}"
 
 # How long an example takes says how busy this machine is.
 settings.register_profile("ztune", deadline=None, suppress_health_check=[HealthCheck.too_slow])

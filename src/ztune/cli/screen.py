@@ -40,6 +40,7 @@ from ztune.cli._processors import on_host
 from ztune.cli._recording import record_jobs
 from ztune.cli._screening import print_ranking, say_advice, say_notes
 from ztune.cli._values import FiniteRange
+from ztune.cli._waiting import waiting
 from ztune.errors import InputError
 from ztune.fleet import connect
 from ztune.places import engine as engine_programs
@@ -49,7 +50,7 @@ from ztune.report import versions as of_versions
 from ztune.report.terminal import TOP
 from ztune.runs import offers, recordings, screening, versions
 from ztune.runs.asked import have_of, study_for, study_of_jobs, suited, with_advice
-from ztune.runs.named import resolve
+from ztune.runs.named import LAST, resolve
 from ztune.runs.options import DEFAULT_BUDGET, ScreenOptions
 from ztune.runs.recordings import JobKey, with_parameters
 from ztune.runs.search import stopped
@@ -59,7 +60,7 @@ from ztune.store.records import Run, Trial
 from ztune.study import OBJECTIVES, Study, ready
 from ztune.study.durability import judge
 from ztune.study.layout import plain, with_settings
-from ztune.trace import reassign
+from ztune.trace import excerpt, reassign
 from ztune.trace.reader import Trace
 from ztune.trace.roles import RoleRules
 from ztune.trace.sampling import parse_rate
@@ -95,6 +96,12 @@ def command(
         "seconds on, and say what each of the two loses.",
     ),
     sample: str | None = sample_option,
+    windows: str | None = option(
+        "--windows",
+        metavar="NxS|all",
+        help="Replay N windows of S seconds of the recording, one after the other, such as 6x20s; or all. "
+        f"Default: all of up to {excerpt.CALLS:,} calls; of more, one stretch with half as many.",
+    ),
     load: str | None = load_option,
     no_elsewhere: bool = elsewhere_option,
     on: str | None = option(
@@ -140,6 +147,7 @@ def command(
       ztune screen my.trace --age used,old   does the choice hold on a full pool, years later?
       ztune screen my.trace --with backup.trace@5     what do it and a backup lose to each other?
       ztune screen my.trace --sample 1/8    one region in eight; what is not said is chosen
+      ztune screen long.trace --windows 1x300s   of a long recording five minutes
       ztune screen my.trace --resume            go on where it was cut
       ztune screen my.trace --on dask://10.0.0.1:8786    on the workers of a Dask cluster
       ztune screen my.trace --profile nvme --processor host.json    with the processors of another host
@@ -178,14 +186,15 @@ def command(
                 "--role": ", ".join(roles) or None, "--have": have or None,
                 "--advice": " ".join(advice) or None, "--age": age, "--with": beside,
                 "--cores": None if cores is None else str(cores), "--processor": processor,
-                "--sample": sample, "--load": load,
+                "--sample": sample, "--load": load, "--windows": windows,
             }  # fmt: skip
             wrong = [flag for flag, value in given.items() if value is not None]
             if wrong:
                 raise InputError(f"{wrong[0]} can't be changed when a run is resumed; start a new run")
             opened = None if trace is None else resolve(str(trace), "trace", store=store)
             run = _unfinished(store, resume, opened)
-            opened = opened or Trace.open(run.trace_path)
+            if opened is None or resume in LAST:  # it may be of windows of the trace that was named
+                opened = Trace.open(run.trace_path)
             begun = ScreenOptions.of(run)
             options = replace(
                 options, budget=budget or begun.budget, only=begun.only, have=begun.have, ages=begun.ages,
@@ -207,6 +216,7 @@ def command(
                 if roles:
                     rules = RoleRules.parse(roles, builtin=False).rules
                     opened = reassign.beside(opened, reassign.with_roles(opened, rules))
+                opened = _in_windows(opened, windows, sample, beside)
                 study = study_for(opened, study_name, profile, arc)
                 study = recordings.replayable(study, opened, study_name)
                 others = recordings.found(study, opened, options.budget, study_name)
@@ -255,6 +265,26 @@ def _replays_on(on: str | None, live: LiveView) -> Iterator[Executor]:
         executor = LocalExecutor() if on is None else held.enter_context(connect.fleet(on, live.say))
         live.hosts = executor.hosts
         yield executor
+
+
+def _in_windows(trace: Trace, given: str | None, sample: str | None, beside: str | None) -> Trace:
+    """Return the windows of ``trace`` that are asked for, or those of a long recording; else ``trace``."""
+    if given is not None and beside is not None and given != "all":
+        raise InputError("--windows can't be replayed with --with; leave out one of the two")
+    if given is not None:
+        asked = excerpt.parse(given)
+    elif beside is not None or sample == "1/1":
+        asked = None
+    else:
+        asked = excerpt.usual(trace.manifest)
+    if asked is None:
+        return trace
+    with waiting(f"looking for {asked} of {trace.path}"):
+        found = excerpt.of(trace, asked)
+    if given is None:
+        said = next(w.message for w in found.manifest.warnings if w.code == excerpt.CODE)
+        output.echo(f"ztune: {said} --windows all replays everything.", err=True)
+    return found
 
 
 def _ages(given: str | None, study: Study) -> tuple[str, ...]:
@@ -306,9 +336,10 @@ def _print_versions(runs: Sequence[tuple[Run, Sequence[Trial]]], top: int | None
 
 def _unfinished(store: Store, name: str, trace: Trace | None) -> Run:
     """Return the run to resume: the one named, or the last that was made from ``trace`` and not finished."""
-    if name not in ("last", "latest"):
+    if name not in LAST:
         return resolve(name, "run", store=store)
-    runs = [r for r in store.runs() if store.is_own(r) and (trace is None or r.trace_sha == trace.sha)]
+    of = None if trace is None else {one.sha for one in (trace, *excerpt.made_of(trace))}
+    runs = [r for r in store.runs() if store.is_own(r) and (of is None or r.trace_sha in of)]
     cut = [r for r in runs if r.status != "done" or any(t.status != "ok" for t in store.trials(r.id))]
     if not cut:
         what = "" if trace is None else f" of {trace.path}"

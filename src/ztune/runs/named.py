@@ -17,7 +17,7 @@ from ztune.trace.manifest import MANIFEST
 from ztune.trace.reader import Trace
 
 NamedKind = Literal["run", "trace", "study"]
-_LAST = ("last", "latest")
+LAST = ("last", "latest")
 _A = {"run": "a run", "trace": "a trace", "study": "a study or a workload"}
 _MORE = {
     "run": "`ztune runs` lists the runs",
@@ -39,7 +39,7 @@ def resolve(what: str, wanted: Literal["run", "trace"], *, store: Store | None =
     with meant(what, wanted, store):
         if wanted == "run":
             assert store is not None
-            return store.run("last" if what in _LAST else what)
+            return store.run("last" if what in LAST else what)
         return Trace.open(what)
 
 
@@ -58,7 +58,7 @@ def meant(what: str, wanted: NamedKind, store: Store | None = None) -> Iterator[
 def meanings(what: str, store: Store | None = None) -> list[NamedKind]:
     """Return the kinds of things that ``what`` is the name of."""
     found: list[NamedKind] = []
-    if what in _LAST or (store is not None and what in {run.id for run in store.runs()}):
+    if what in LAST or (store is not None and what in {run.id for run in store.runs()}):
         found.append("run")
     if _is_trace(Path(what)):
         found.append("trace")

@@ -35,16 +35,14 @@ def of_files(manifest: Manifest) -> str:
 
 
 def of_time(manifest: Manifest) -> str:
-    """Return which windows were recorded, in a sentence; "" where there is one."""
+    """Return which windows it has, in a sentence; "" where there is one."""
     windows = manifest.windows
-    if not windows:
+    if len(windows) < 2:
         return ""
     last = windows[-1]
     whole = last.started_unix_ns + last.duration_ns - windows[0].started_unix_ns
-    return (
-        f"It has {len(windows)} windows, {manifest.duration_ns / 1e9:,.1f} s of {whole / 1e9:,.1f} s; "
-        "what was between them was not recorded, and is left out of all times."
-    )
+    seconds = f"{manifest.duration_ns / 1e9:,.1f} s of {whole / 1e9:,.1f} s"
+    return f"It has {len(windows)} windows, {seconds}; what was between them is left out of all times."
 
 
 def windows(manifest: Manifest) -> list[tuple[str, str, str]]:

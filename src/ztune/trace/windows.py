@@ -37,15 +37,17 @@ def with_growth(files: list[TraceFile], parts: Iterable[Rows]) -> list[TraceFile
     """
     needed = np.array([file.size_start for file in files], np.int64)
     grown = needed.copy()
-    for rows in parts:
-        for number in np.unique(rows["file"][rows["file"] >= 0]).tolist():
-            mine = rows[rows["file"] == number]
+    for part in parts:
+        rows = part[part["file"] >= 0]
+        rows = rows[np.argsort(rows["file"], kind="stable")]  # a file's stay in the order of time
+        numbers, begins = np.unique(rows["file"], return_index=True)
+        for number, mine in zip(numbers.tolist(), np.split(rows, begins[1:]), strict=False):
             end = mine["offset"] + mine["size"]
             written = np.where(np.isin(mine["op"], _GROWS), end, 0)
             cut = mine["op"] == Op.TRUNCATE
             written[cut] = mine["size"][cut]
             so_far = np.maximum(np.maximum.accumulate(written), grown[number])
-            beyond = (mine["op"] == Op.READ) & (end > so_far)
+            beyond = np.isin(mine["op"], (Op.READ, Op.WARM)) & (end > so_far)
             if beyond.any():
                 needed[number] = max(needed[number], int(end[beyond].max()))
             grown[number] = max(int(so_far[-1]), int(needed[number]))
