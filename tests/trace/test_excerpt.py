@@ -14,7 +14,7 @@ from trace_builder import S, build, files
 from ztune.errors import InputError
 from ztune.store.db import Store
 from ztune.trace import excerpt
-from ztune.trace.excerpt import Asked
+from ztune.trace.excerpt import Stretch
 from ztune.trace.manifest import WorkloadInfo
 from ztune.trace.reader import Trace
 from ztune.trace.schema import Op
@@ -52,7 +52,7 @@ def said(trace: Trace) -> str:
 
 def test_windows_have_their_events_and_follow_each_other(tmp_path: Path) -> None:
     whole = recorded(tmp_path / "a.trace", each_second(100), 100)
-    found = excerpt.of(whole, Asked(4, 5.0))
+    found = excerpt.of(whole, Stretch(4, 5.0))
     manifest = found.manifest
     assert manifest.duration_ns == 20 * S
     assert [one.t for one in manifest.windows] == [0, 5 * S, 10 * S, 15 * S]
@@ -81,17 +81,17 @@ def test_windows_have_their_events_and_follow_each_other(tmp_path: Path) -> None
 
 def test_the_same_windows_are_made_once(tmp_path: Path) -> None:
     whole = recorded(tmp_path / "a.trace", each_second(100), 100)
-    found = excerpt.of(whole, Asked(4, 5.0))
-    assert excerpt.of(whole, Asked(4, 5.0)).sha == found.sha
+    found = excerpt.of(whole, Stretch(4, 5.0))
+    assert excerpt.of(whole, Stretch(4, 5.0)).sha == found.sha
     assert [one.sha for one in excerpt.made_of(whole)] == [found.sha]
-    other = excerpt.of(whole, Asked(2, 5.0))
+    other = excerpt.of(whole, Stretch(2, 5.0))
     assert {one.sha for one in excerpt.made_of(whole)} == {found.sha, other.sha}
 
 
 def test_they_have_as_much_of_what_is_done_now_and_then_as_of_the_time(tmp_path: Path) -> None:
     # A checkpoint of five seconds in each fifty: windows of ten may have all of both, or none.
     events = each_second(100, {range(20, 25): 100, range(70, 75): 100})
-    found = excerpt.of(recorded(tmp_path / "a.trace", events, 100), Asked(2, 10.0))
+    found = excerpt.of(recorded(tmp_path / "a.trace", events, 100), Stretch(2, 10.0))
     writes = int((found.columns("op")["op"] == Op.WRITE).sum())
     assert writes == pytest.approx(0.2 * sum(e["op"] == Op.WRITE for e in events), rel=0.25)
 
@@ -101,7 +101,7 @@ def test_of_a_recording_by_windows_it_has_the_first_of_each_chosen_one(tmp_path:
         {"t": n * 10 * S, "duration_ns": 10 * S, "started_unix_ns": (1000 + 3600 * n) * S} for n in range(10)
     ]
     whole = recorded(tmp_path / "a.trace", each_second(100), 100, windows=windows)
-    found = excerpt.of(whole, Asked(5, 4.0)).manifest.windows
+    found = excerpt.of(whole, Stretch(5, 4.0)).manifest.windows
     hours = [(one.started_unix_ns / S - 1000) / 3600 for one in found]
     assert {round(b - a, 6) for a, b in itertools.pairwise(hours)} == {2.0}
     assert hours[0] in (0.0, 1.0)
@@ -137,7 +137,7 @@ def test_it_stays_known_which_file_is_which(tmp_path: Path, monkeypatch: pytest.
     ]
     events = sorted(events, key=lambda event: event["t"])
     whole = build(tmp_path / "a.trace", events, entries, duration_ns=20 * S)
-    found = excerpt.of(whole, Asked(2, 2.0))
+    found = excerpt.of(whole, Stretch(2, 2.0))
     have = found.columns("op", "file", "t")
     rows = list(zip(*(have[name].tolist() for name in ("op", "file")), strict=True))
     between = [(Op.RENAME, renamed), (Op.UNLINK, gone)]
@@ -181,7 +181,7 @@ def test_a_recording_of_a_workload_is_replayed_whole(tmp_path: Path) -> None:
     one = recorded(tmp_path / "a.trace", each_second(100), 100, workload=job)
     assert excerpt.usual(one.manifest.model_copy(update={"events": 10 * excerpt.CALLS})) is None
     with pytest.raises(InputError, match="is of the workload fio, whose operations were counted over all"):
-        excerpt.of(one, Asked(2, 2.0))
+        excerpt.of(one, Stretch(2, 2.0))
 
 
 @pytest.mark.parametrize("text", ["", "6", "6x", "x20", "0x20s", "6x0s", "6x20m", "-1x20s", "6x1e3", "some"])
@@ -193,7 +193,7 @@ def test_what_is_no_windows(text: str) -> None:
 def test_more_time_than_there_is(tmp_path: Path) -> None:
     one = recorded(tmp_path / "a.trace", each_second(100), 100)
     with pytest.raises(InputError, match=r"--windows 6x20s is more than the 100.0 s of"):
-        excerpt.of(one, Asked(6, 20.0))
+        excerpt.of(one, Stretch(6, 20.0))
     assert not excerpt.made_of(one)
 
 
@@ -205,7 +205,7 @@ def test_a_disk_that_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
     monkeypatch.setattr("ztune.trace.writer.write_synced", full)
     with pytest.raises(Exception, match="no space left for the trace"):
-        excerpt.of(one, Asked(2, 2.0))
+        excerpt.of(one, Stretch(2, 2.0))
     assert not list((tmp_path / "home" / "traces").iterdir())
 
 

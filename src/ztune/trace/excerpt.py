@@ -57,7 +57,7 @@ Windows: TypeAlias = "Sequence[tuple[int, int]]"
 
 
 @dataclass(frozen=True)
-class Asked:
+class Stretch:
     """How many windows, and of how many seconds each, to the millisecond."""
 
     number: int
@@ -67,18 +67,18 @@ class Asked:
         return f"{self.number}x{f'{self.seconds:.3f}'.rstrip('0').rstrip('.')}s"
 
 
-def parse(text: str) -> Asked | None:
+def parse(text: str) -> Stretch | None:
     """Return what ``--windows`` asks for; None: all of the time. Raises InputError."""
     if text == "all":
         return None
     found = re.fullmatch(r"([0-9]{1,6})x([0-9]{1,9}(?:\.[0-9]{1,3})?)s?", text)
-    asked = Asked(int(found[1]), float(found[2])) if found else Asked(0, 0)
+    asked = Stretch(int(found[1]), float(found[2])) if found else Stretch(0, 0)
     if not asked.number or not asked.seconds:
         raise InputError(f"--windows {text!r}: should be such as 6x20s, six windows of 20 seconds, or all")
     return asked
 
 
-def usual(manifest: Manifest) -> Asked | None:
+def usual(manifest: Manifest) -> Stretch | None:
     """Return which windows a recording is replayed in by default; None: it is replayed whole."""
     if manifest.workload is not None or manifest.events <= CALLS:
         return None
@@ -86,10 +86,10 @@ def usual(manifest: Manifest) -> Asked | None:
     recorded = min((one.duration_ns / _S for one in manifest.windows), default=total_s)
     number = math.ceil(total_s / recorded) if recorded else 0
     seconds = math.floor(total_s / max(number, 1) * 1000) / 1000
-    return Asked(number, seconds) if seconds else None
+    return Stretch(number, seconds) if seconds else None
 
 
-def of(trace: Trace, asked: Asked) -> Trace:
+def of(trace: Trace, asked: Stretch) -> Trace:
     """Return the trace of the windows ``asked`` of ``trace``, kept in the state directory; ``trace`` stays.
 
     The same windows give the same trace. Raises InputError where the recording has not so much time, is of a
@@ -127,7 +127,7 @@ def _kept(trace: Trace) -> str:
     return f"{trace.name[:50]}-windows-{trace.sha[:12]}-"
 
 
-def _candidates(manifest: Manifest, asked: Asked) -> list[Windows]:
+def _candidates(manifest: Manifest, asked: Stretch) -> list[Windows]:
     """Return windows as far apart as each other, with one begin or another; of a recording by windows, the
     first seconds of some of them."""
     length = round(asked.seconds * _S)
