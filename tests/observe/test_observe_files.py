@@ -254,7 +254,8 @@ def test_places_are_drawn_evenly_over_bytes(tmp_path: Path, monkeypatch: pytest.
 
 def test_the_same_seed_gives_the_same(tmp_path: Path) -> None:
     (tmp_path / "a.dat").write_bytes(table(1 << 20, 5))
-    assert files([tmp_path], rules=DATA, seed=4) == files([tmp_path], rules=DATA, seed=4)
+    one, again = (files([tmp_path], rules=DATA, algorithms=["lz4"], seed=4) for _ in range(2))
+    assert one == again
 
 
 def test_an_unknown_algorithm_is_said(tmp_path: Path) -> None:

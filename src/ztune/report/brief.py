@@ -6,6 +6,7 @@ columns, one of them for the prompt, and says where something is left out.
 
 from __future__ import annotations
 
+import bisect
 import re
 import shlex
 from collections.abc import Iterable, Sequence
@@ -396,11 +397,13 @@ def _fold(text: str, width: int, most: int, tail: str = "", hang: int = 0) -> li
         if len(folded) <= most:
             return folded
     words = text.split(" ")[: width * most]  # more have no room
-    for count in range(len(words), 0, -1):
-        folded = _wrapped(f"{' '.join(words[:count])} …{end}", width, hang)
-        if len(folded) <= most:
-            return folded
-    return [_cut(text, width)]
+
+    def cut(count: int) -> list[str]:
+        return _wrapped(f"{' '.join(words[:count])} …{end}", width, hang)
+
+    # A word more never takes fewer lines.
+    fitting = bisect.bisect_right(range(1, len(words) + 1), most, key=lambda count: len(cut(count)))
+    return cut(fitting) if fitting else [_cut(text, width)]
 
 
 def _wrapped(text: str, width: int, hang: int = 0) -> list[str]:
