@@ -275,6 +275,25 @@ def test_features_and_mount_options_stand_in_the_way(machine: Machine) -> None:
     assert "by a mount option" in plan.refused[1]
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "feature"),
+    [
+        ("checksum", "sha512", "sha512"),
+        ("checksum", "skein", "skein"),
+        ("checksum", "edonr", "edonr"),
+        ("checksum", "blake3", "blake3"),
+        ("dnodesize", "auto", "large_dnode"),
+    ],
+)
+def test_features_of_checksums_and_dnodes(machine: Machine, name: str, value: str, feature: str) -> None:
+    # zfs set refuses these, and only these: zfs_check_settable() in zfs_ioctl.c.
+    machine.change(lambda s: s["pools"]["tank"]["properties"].update({f"feature@{feature}": "disabled"}))
+    plan = planned({f"data.{name}": value}, {"data": "tank/pg"})
+    assert f"{name}={value} needs the feature {feature}, which pool tank has disabled" in plan.refused[0]
+    for harmless in ({}, {"data.checksum": "sha256"}):
+        assert planned(harmless, {"data": "tank/pg"}).refused == ()
+
+
 def test_files_and_volumes_are_not_mixed_up(machine: Machine) -> None:
     machine.change(lambda s: s["datasets"]["tank/other"].update(type="volume"))
     plan = planned({"data.recordsize": "16K"}, {"data": "tank/other"})

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ztune.advice.commands import properties
-from ztune.advice.host import HostProperty, Live, LiveDataset, LivePool, canonical
+from ztune.advice.host import FEATURES, HostProperty, Live, LiveDataset, LivePool, canonical
 from ztune.advice.model import Recommendation
 from ztune.analysis import units
 from ztune.databases.database import every
@@ -390,8 +390,10 @@ def _feature(pool: LivePool, name: str, value: str) -> list[str]:
         need = "large_blocks"
     elif name == "compression":
         need = "zstd_compress" if value.startswith("zstd") else "lz4_compress" if value == "lz4" else ""
-    elif name == "checksum" and value == "blake3":
-        need = "blake3"
+    elif name == "checksum" and value in FEATURES:
+        need = value
+    elif name == "dnodesize" and value != "legacy":
+        need = "large_dnode"
     if not need or pool.feature(need) in {"enabled", "active", ""}:
         return []
     return [
