@@ -264,6 +264,16 @@ def test_too_old_for_a_property(
     )
 
 
+def test_attributes_that_an_older_openzfs_keeps_in_directories(machine: Machine) -> None:
+    # zfs get prints `on` for dir up to 2.2, and for nothing from 2.3 on: zfs_prop.c, xattr_table.
+    machine.change(lambda s: s.update(version="2.2.7-1"))
+    machine.change(lambda s: s["datasets"]["tank/pg"]["local"].update(xattr="on"))
+    plan = planned({"data.xattr": "sa"}, {"data": "tank/pg"})
+    assert names(plan) == [("tank/pg", "xattr", "sa")]
+    assert plan.settings[0].undo == ["zfs", "set", "xattr=on", "tank/pg"]
+    assert names(planned({"data.xattr": "dir"}, {"data": "tank/pg"})) == []
+
+
 def test_features_and_mount_options_stand_in_the_way(machine: Machine) -> None:
     def prepare(state: dict[str, Any]) -> None:
         state["pools"]["tank"]["properties"]["feature@large_blocks"] = "disabled"
