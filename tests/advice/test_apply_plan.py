@@ -57,6 +57,23 @@ def test_a_child_that_inherits_what_it_needs_is_not_set(machine: Machine) -> Non
     assert names(plan) == [("tank/pg", "compression", "zstd-3")]
 
 
+def test_what_the_layout_leaves_open_follows_nothing(machine: Machine) -> None:
+    # The layout has data and log beside each other; here the log's dataset is below the data's.
+    for change in ({"data.prefetch": "none"}, {"data.secondarycache": "metadata"}):
+        plan = planned(change)
+        name = next(iter(change)).removeprefix("data.")
+        assert names(plan) == [("tank/pg", name, change[f"data.{name}"]), ("tank/pg/wal", name, "all")]
+        assert plan.settings[1].keeps
+        assert plan.settings[1].undo == ["zfs", "inherit", name, "tank/pg/wal"]
+
+
+def test_those_below_that_inherit_what_stays_are_not_named(machine: Machine) -> None:
+    machine.change(lambda s: s["datasets"].update({"tank/pg/wal/sub": {"type": "filesystem", "guid": "6"}}))
+    plan = planned({"data.recordsize": "16K"})
+    assert names(plan)[1] == ("tank/pg/wal", "recordsize", "128K")  # as before: so for what is below it
+    assert plan.targets[1].followers == ()
+
+
 def test_those_below_that_inherit_are_named(machine: Machine) -> None:
     machine.change(lambda s: s["datasets"]["tank/pg/dump"].update(local={"logbias": "throughput"}))
     plan = planned({"data.recordsize": "16K", "data.logbias": "throughput"})
@@ -326,6 +343,12 @@ def test_encryption_takes_a_new_dataset(machine: Machine) -> None:
     plan = planned({"data.encryption": "on"}, {"data": "tank/pg"})
     assert names(plan) == []
     assert "encryption is off and stays so" in plan.targets[0].impossible[0]
+
+
+@pytest.mark.parametrize("role", ["data", "wal"])
+def test_roles_on_one_dataset_differ_in_what_one_of_them_sets(machine: Machine, role: str) -> None:
+    with pytest.raises(InputError, match="both live on tank/pg, but the layout gives them a different pref"):
+        planned({f"{role}.prefetch": "none"}, {"data": "tank/pg", "wal": "tank/pg"})
 
 
 def test_roles_on_one_dataset(machine: Machine) -> None:

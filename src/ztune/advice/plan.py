@@ -243,9 +243,8 @@ def wanted_by_name(layout: Layout, mapping: Mapping[str, str]) -> dict[str, tupl
                 out[name] = (dataset, dataset.roles)
                 continue
             first, roles = out[name]
-            differ = [
-                k for k, v in properties(first, layout).items() if properties(dataset, layout).get(k) != v
-            ]
+            one, other = properties(first, layout), properties(dataset, layout)
+            differ = [k for k in {**one, **other} if one.get(k) != other.get(k)]
             if differ or first.volume != dataset.volume:
                 raise InputError(
                     f"{first.key} and {dataset.key} both live on {name}, but the layout gives them a "
@@ -283,7 +282,11 @@ def _target(
     already: list[str] = []
     kept: list[str] = []
     impossible: list[str] = []
-    for name, value in properties(dataset, layout).items():
+    wanted = properties(dataset, layout)
+    # What the layout leaves open stays as it is, also where a dataset above gets another value.
+    before = {n: canonical(n, v.value) for n, v in here.properties.items() if n in PROPERTIES}
+    wanted |= {n: v for n, v in before.items() if n not in wanted and v != canonical(n, mine[n].value)}
+    for name, value in wanted.items():
         if name not in PROPERTIES:  # keyformat, which goes with encryption
             continue
         known = PROPERTIES[name]
@@ -335,7 +338,7 @@ def _target(
             )
         )  # fmt: skip
         _hand_down(now, here.name, name, value)
-    changed = [n for n, v in here.properties.items() if n in PROPERTIES and v.value != mine[n].value]
+    changed = [n for n, v in before.items() if v != canonical(n, mine[n].value)]
     others = [d for d in here.below if not _covered(d.name, here.name, now)]
     followers = [
         (d.name, name, canonical(name, d.text(name)))
