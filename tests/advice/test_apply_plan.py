@@ -136,6 +136,16 @@ def test_durability_before_and_after(machine: Machine) -> None:
     assert torn.after == corrupt
 
 
+def test_a_volume_does_not_keep_pages_whole(machine: Machine) -> None:
+    machine.change(lambda s: s["datasets"]["tank/other"].update(type="volume"))
+    off = {"database.full_page_writes": "off"}
+    for layout in (off, {**off, "data.volume": "8G", "data.volblocksize": "16K"}):
+        plan = planned(layout, {"data": "tank/other"})
+        assert (plan.before, plan.after) == (DurabilityClass.CORRUPT, DurabilityClass.CORRUPT)
+        assert "which writes in place" in plan.reasons[0]
+    assert planned({"data.volume": "8G"}, {"data": "tank/other"}).after == DurabilityClass.NOTHING
+
+
 def test_files_keep_the_records_that_they_were_made_with(machine: Machine) -> None:
     nothing, _, _, corrupt = DurabilityClass
     wanted = {"data.recordsize": "8K", "database.full_page_writes": "off"}

@@ -577,6 +577,9 @@ def _judge(
             name or f"unknown/{dataset.key}", {"name": name or f"unknown/{dataset.key}", "roles": []}
         )
         entry["roles"] += dataset.roles
+        if "type" in found and found["type"].value == "volume":
+            # Of any size: a file system on it writes pages in place, whichever it is.
+            entry |= {"volume": "1G", "filesystem": dataset.filesystem or "ext4"}
         for prop in ("sync", "checksum", "recordsize"):
             if prop in found and found[prop].value != "-":
                 entry[prop] = canonical(prop, found[prop].value)
