@@ -249,7 +249,7 @@ def wanted_by_name(layout: Layout, mapping: Mapping[str, str]) -> dict[str, tupl
                 raise InputError(
                     f"{first.key} and {dataset.key} both live on {name}, but the layout gives them a "
                     f"different {differ[0] if differ else 'volume'}; make {dataset.key} a dataset of its "
-                    f"own first (zfs create {name}/{dataset.key}, and move its files there)"
+                    f"own first (zfs create {shlex.quote(f'{name}/{dataset.key}')}, and move its files there)"
                 )
             out[name] = (first, (*roles, *dataset.roles))
     return out
@@ -402,8 +402,8 @@ def _feature(pool: LivePool, name: str, value: str) -> list[str]:
     return [
         (
             f"{name}={value} needs the feature {need}, which pool {pool.name} has disabled; "
-            f"`zpool set feature@{need}=enabled {pool.name}` turns it on for good, and older software can no "
-            f"longer import the pool then"
+            f"`zpool set feature@{need}=enabled {shlex.quote(pool.name)}` turns it on for good, and older "
+            f"software can no longer import the pool then"
         )
     ]
 
