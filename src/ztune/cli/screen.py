@@ -178,7 +178,7 @@ def command(
                 "--role": ", ".join(roles) or None, "--have": have or None,
                 "--advice": " ".join(advice) or None, "--age": age, "--with": beside,
                 "--cores": None if cores is None else str(cores), "--processor": processor,
-                "--sample": sample, "--load": load,
+                "--sample": sample, "--load": load, "--no-elsewhere": no_elsewhere or None,
             }  # fmt: skip
             wrong = [flag for flag, value in given.items() if value is not None]
             if wrong:
