@@ -136,6 +136,17 @@ def test_durability_before_and_after(machine: Machine) -> None:
     assert torn.after == corrupt
 
 
+def test_what_the_load_sets_in_the_database_counts(machine: Machine) -> None:
+    declared = {
+        "default": "nothing-acknowledged",
+        "settings": {"appendfsync": {"everysec": "last-seconds"}},
+        "parameters": {"fsync": {"everysec": {"appendfsync": "everysec"}}},
+    }
+    plan = planned(durability=declared, workload={"fsync": "everysec"})
+    assert (plan.before, plan.after) == (DurabilityClass.LAST_SECONDS, DurabilityClass.LAST_SECONDS)
+    assert plan.reasons[0].startswith("appendfsync=everysec")
+
+
 def test_a_volume_does_not_keep_pages_whole(machine: Machine) -> None:
     machine.change(lambda s: s["datasets"]["tank/other"].update(type="volume"))
     off = {"database.full_page_writes": "off"}

@@ -589,6 +589,7 @@ def _judge(
             "pool": [{"name": p, "vdev": [{"profile": "live"}]} for p in pools],
             "dataset": list(entries.values()),
             "database": layout.database,
+            "workload": layout.workload,
             "durability": layout.declared,
         }
     )
