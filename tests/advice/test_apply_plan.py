@@ -147,6 +147,13 @@ def test_what_the_load_sets_in_the_database_counts(machine: Machine) -> None:
     assert plan.reasons[0].startswith("appendfsync=everysec")
 
 
+def test_what_nobody_has_declared_is_not_promised(machine: Machine) -> None:
+    plan = planned(durability={"settings": {}})
+    assert plan.unknown == ("the database",)
+    assert "nothing-acknowledged then, as far as it is known\n  Nobody has declared" in plan_text.render(plan)
+    assert "as far as it is known" not in plan_text.render(planned())
+
+
 def test_a_volume_does_not_keep_pages_whole(machine: Machine) -> None:
     machine.change(lambda s: s["datasets"]["tank/other"].update(type="volume"))
     off = {"database.full_page_writes": "off"}

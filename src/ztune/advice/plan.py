@@ -22,7 +22,7 @@ from ztune.onhost.properties import PROPERTIES, version_key
 from ztune.onhost.tunables import ARC_MAX, PARAMETERS, TUNABLES
 from ztune.onhost.words import ROLES
 from ztune.study import Dataset, DurabilityClass, Layout, Pool
-from ztune.study.durability import judge
+from ztune.study.durability import Judgement, judge
 from ztune.study.layout import parse_layout
 from ztune.units import parse_size
 
@@ -103,6 +103,7 @@ class Plan:
     before: DurabilityClass  # as far as it is known: no change of ours touches what the database does
     after: DurabilityClass
     reasons: tuple[str, ...]  # what decides ``after``
+    unknown: tuple[str, ...] = ()  # what nobody has declared, so that it may be worse than ``after``
     hazards: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     refused: tuple[str, ...] = field(default=())  # why it can't be done as a whole
@@ -175,9 +176,9 @@ def build(recommendation: Recommendation, mapping: Mapping[str, str], live: Live
             _target(recommendation, layout, dataset, roles, live.datasets[name], live, now, refused)
         )
     before = _judge(layout, mapping, {t.dataset.name: t.dataset.properties for t in targets})
-    after, reasons = _judge(layout, mapping, _with_old_records(now, targets))
-    copied = _judge(layout, mapping, now)[0]
-    if copied is not after:
+    after = _judge(layout, mapping, _with_old_records(now, targets))
+    reasons, copied = after.reasons, _judge(layout, mapping, now).proven
+    if copied is not after.proven:
         reasons += (f"the files that are there keep their record size: {copied} once they are copied",)
     pool, pool_commands = _pools(layout, mapping, live)
     restart, restart_commands = _restart(layout, live)
@@ -195,8 +196,9 @@ def build(recommendation: Recommendation, mapping: Mapping[str, str], live: Live
         pool_commands=tuple(pool_commands),
         restart=tuple(restart),
         restart_commands=tuple(restart_commands),
-        before=before[0],
-        after=after,
+        before=before.proven,
+        after=after.proven,
+        unknown=after.unknown,
         reasons=reasons,
         hazards=_hazards(recommendation, layout, mapping),
         warnings=tuple(recommendation.warnings),
@@ -562,9 +564,8 @@ def _with_old_records(
 
 def _judge(
     layout: Layout, mapping: Mapping[str, str], values: Mapping[str, Mapping[str, HostProperty]]
-) -> tuple[DurabilityClass, tuple[str, ...]]:
-    """Return the durability class of the live datasets with ``values``, as far as it is known, and what
-    decides it.
+) -> Judgement:
+    """Return what a power cut may lose of the live datasets with ``values``.
 
     Roles without a dataset count as ZFS's defaults on another pool: nothing is known of them. Module
     parameters are left out, since they are not changed.
@@ -593,8 +594,7 @@ def _judge(
             "durability": layout.declared,
         }
     )
-    judgement = judge(judged)
-    return judgement.proven, judgement.reasons
+    return judge(judged)
 
 
 _CLASSES = {
