@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -307,6 +308,22 @@ def test_too_old_for_a_property(
     assert sentence in " ".join(plan_text.render(plan).split()).replace(
         sentence[:1].upper() + sentence[1:], sentence
     )
+
+
+@pytest.mark.parametrize(
+    ("version", "most", "refused"),
+    [("2.1.11-1", 16 << 20, False), ("2.1.11-1", 1 << 20, True), ("2.3.2-1", 1 << 20, True)],
+)
+def test_the_host_says_how_large_records_may_be(
+    machine: Machine, version: str, most: int, refused: bool
+) -> None:
+    machine.change(lambda s: s.update(version=version))
+    recommendation = recommended({"data.recordsize": "4M"})
+    live = replace(read(Host(), ["tank/pg"]), parameters={"zfs_max_recordsize": str(most)})
+    plan = build(recommendation, {"data": "tank/pg"}, live)
+    said = "recordsize=4M is more than zfs_max_recordsize of this host allows, 1M; that can be set up to 16M"
+    assert plan.refused == ((said,) if refused else ())
+    assert "zfs_max_recordsize" in parameters(parse_layout(recommendation.layout))
 
 
 def test_attributes_that_an_older_openzfs_keeps_in_directories(machine: Machine) -> None:

@@ -24,10 +24,11 @@ from ztune.onhost.words import ROLES
 from ztune.study import Dataset, DurabilityClass, Layout, Pool
 from ztune.study.durability import Judgement, judge
 from ztune.study.layout import parse_layout
-from ztune.units import parse_size
+from ztune.units import format_size, parse_size
 
 REWRITE_SINCE = "2.3.4"  # zfs-rewrite(8)
-LARGEST_BEFORE = (1 << 20, "2.2")  # zfs_max_recordsize by default before that version; 16M from it on
+MAX_RECORDSIZE = "zfs_max_recordsize"
+LARGEST_BEFORE = (1 << 20, "2.2")  # that by default before that version; 16M from it on
 LARGE_RECORD = 128 << 10  # above, the pool needs the large_blocks feature (zpool-features(7))
 # Values that protect more, best first. A layout that leaves such a property at ZFS's default says nothing
 # against a stronger value that someone set on purpose.
@@ -157,7 +158,7 @@ def applicable(recommendation: Recommendation) -> Layout:
 
 def parameters(layout: Layout) -> list[str]:
     """Return the module parameters that a plan for ``layout`` wants to know."""
-    return [ARC_MAX, *sorted(layout.tunables)]
+    return [ARC_MAX, MAX_RECORDSIZE, *sorted(layout.tunables)]
 
 
 def build(recommendation: Recommendation, mapping: Mapping[str, str], live: Live) -> Plan:
@@ -323,16 +324,8 @@ def _target(
             )
             continue
         refused += _feature(live.pools[here.pool], name, value)
-        most, since = LARGEST_BEFORE
-        if (
-            name == "recordsize"
-            and parse_size(value) > most
-            and version_key(live.version) < version_key(since)
-        ):
-            refused.append(
-                f"recordsize={value} is more than OpenZFS {live.version} takes by default; it takes 1M, and "
-                f"up to 16M with the module parameter zfs_max_recordsize, or from {since} on"
-            )
+        if name == "recordsize":
+            refused += _too_large(value, live)
         settings.append(
             PropertyChange(
                 here.name, here.text("guid"), name, value, here.properties[name],
@@ -408,6 +401,24 @@ def _feature(pool: LivePool, name: str, value: str) -> list[str]:
             f"software can no longer import the pool then"
         )
     ]
+
+
+def _too_large(value: str, live: Live) -> list[str]:
+    """Return why the host takes no recordsize of ``value``; nothing where it does."""
+    known = live.parameters.get(MAX_RECORDSIZE, "")
+    most, since = LARGEST_BEFORE
+    if known.isdigit():
+        if parse_size(value) <= int(known):
+            return []
+        said = f"{MAX_RECORDSIZE} of {live.host} allows, {format_size(int(known))}; that can be set up to 16M"
+    elif parse_size(value) <= most or version_key(live.version) >= version_key(since):
+        return []
+    else:
+        said = (
+            f"OpenZFS {live.version} takes by default; it takes 1M, and up to 16M with the module parameter "
+            f"{MAX_RECORDSIZE}, or from {since} on"
+        )
+    return [f"recordsize={value} is more than {said}"]
 
 
 def _other_kind(dataset: Dataset, here: LiveDataset) -> str:
