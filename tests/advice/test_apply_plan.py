@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -55,6 +56,23 @@ def test_only_what_differs_is_set(machine: Machine) -> None:
 def test_a_child_that_inherits_what_it_needs_is_not_set(machine: Machine) -> None:
     plan = planned({"data.compression": "zstd-3", "wal.compression": "zstd-3"})
     assert names(plan) == [("tank/pg", "compression", "zstd-3")]
+
+
+def test_what_the_layout_leaves_open_follows_nothing(machine: Machine) -> None:
+    # The layout has data and log beside each other; here the log's dataset is below the data's.
+    for change in ({"data.prefetch": "none"}, {"data.secondarycache": "metadata"}):
+        plan = planned(change)
+        name = next(iter(change)).removeprefix("data.")
+        assert names(plan) == [("tank/pg", name, change[f"data.{name}"]), ("tank/pg/wal", name, "all")]
+        assert plan.settings[1].keeps
+        assert plan.settings[1].undo == ["zfs", "inherit", name, "tank/pg/wal"]
+
+
+def test_those_below_that_inherit_what_stays_are_not_named(machine: Machine) -> None:
+    machine.change(lambda s: s["datasets"].update({"tank/pg/wal/sub": {"type": "filesystem", "guid": "6"}}))
+    plan = planned({"data.recordsize": "16K"})
+    assert names(plan)[1] == ("tank/pg/wal", "recordsize", "128K")  # as before: so for what is below it
+    assert plan.targets[1].followers == ()
 
 
 def test_those_below_that_inherit_are_named(machine: Machine) -> None:
@@ -117,6 +135,34 @@ def test_durability_before_and_after(machine: Machine) -> None:
     assert (mended.before, mended.after) == (seconds, nothing)
     torn = planned({"data.recordsize": "4K", "database.full_page_writes": "off"}, {"data": "tank/pg"})
     assert torn.after == corrupt
+
+
+def test_what_the_load_sets_in_the_database_counts(machine: Machine) -> None:
+    declared = {
+        "default": "nothing-acknowledged",
+        "settings": {"appendfsync": {"everysec": "last-seconds"}},
+        "parameters": {"fsync": {"everysec": {"appendfsync": "everysec"}}},
+    }
+    plan = planned(durability=declared, workload={"fsync": "everysec"})
+    assert (plan.before, plan.after) == (DurabilityClass.LAST_SECONDS, DurabilityClass.LAST_SECONDS)
+    assert plan.reasons[0].startswith("appendfsync=everysec")
+
+
+def test_what_nobody_has_declared_is_not_promised(machine: Machine) -> None:
+    plan = planned(durability={"settings": {}})
+    assert plan.unknown == ("the database",)
+    assert "nothing-acknowledged then, as far as it is known\n  Nobody has declared" in plan_text.render(plan)
+    assert "as far as it is known" not in plan_text.render(planned())
+
+
+def test_a_volume_does_not_keep_pages_whole(machine: Machine) -> None:
+    machine.change(lambda s: s["datasets"]["tank/other"].update(type="volume"))
+    off = {"database.full_page_writes": "off"}
+    for layout in (off, {**off, "data.volume": "8G", "data.volblocksize": "16K"}):
+        plan = planned(layout, {"data": "tank/other"})
+        assert (plan.before, plan.after) == (DurabilityClass.CORRUPT, DurabilityClass.CORRUPT)
+        assert "which writes in place" in plan.reasons[0]
+    assert planned({"data.volume": "8G"}, {"data": "tank/other"}).after == DurabilityClass.NOTHING
 
 
 def test_files_keep_the_records_that_they_were_made_with(machine: Machine) -> None:
@@ -264,6 +310,32 @@ def test_too_old_for_a_property(
     )
 
 
+@pytest.mark.parametrize(
+    ("version", "most", "refused"),
+    [("2.1.11-1", 16 << 20, False), ("2.1.11-1", 1 << 20, True), ("2.3.2-1", 1 << 20, True)],
+)
+def test_the_host_says_how_large_records_may_be(
+    machine: Machine, version: str, most: int, refused: bool
+) -> None:
+    machine.change(lambda s: s.update(version=version))
+    recommendation = recommended({"data.recordsize": "4M"})
+    live = replace(read(Host(), ["tank/pg"]), parameters={"zfs_max_recordsize": str(most)})
+    plan = build(recommendation, {"data": "tank/pg"}, live)
+    said = "recordsize=4M is more than zfs_max_recordsize of this host allows, 1M; that can be set up to 16M"
+    assert plan.refused == ((said,) if refused else ())
+    assert "zfs_max_recordsize" in parameters(parse_layout(recommendation.layout))
+
+
+def test_attributes_that_an_older_openzfs_keeps_in_directories(machine: Machine) -> None:
+    # zfs get prints `on` for dir up to 2.2, and for nothing from 2.3 on: zfs_prop.c, xattr_table.
+    machine.change(lambda s: s.update(version="2.2.7-1"))
+    machine.change(lambda s: s["datasets"]["tank/pg"]["local"].update(xattr="on"))
+    plan = planned({"data.xattr": "sa"}, {"data": "tank/pg"})
+    assert names(plan) == [("tank/pg", "xattr", "sa")]
+    assert plan.settings[0].undo == ["zfs", "set", "xattr=on", "tank/pg"]
+    assert names(planned({"data.xattr": "dir"}, {"data": "tank/pg"})) == []
+
+
 def test_features_and_mount_options_stand_in_the_way(machine: Machine) -> None:
     def prepare(state: dict[str, Any]) -> None:
         state["pools"]["tank"]["properties"]["feature@large_blocks"] = "disabled"
@@ -273,6 +345,25 @@ def test_features_and_mount_options_stand_in_the_way(machine: Machine) -> None:
     plan = planned({"data.recordsize": "1M"}, {"data": "tank/pg"})
     assert "needs the feature large_blocks, which pool tank has disabled" in plan.refused[0]
     assert "by a mount option" in plan.refused[1]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "feature"),
+    [
+        ("checksum", "sha512", "sha512"),
+        ("checksum", "skein", "skein"),
+        ("checksum", "edonr", "edonr"),
+        ("checksum", "blake3", "blake3"),
+        ("dnodesize", "auto", "large_dnode"),
+    ],
+)
+def test_features_of_checksums_and_dnodes(machine: Machine, name: str, value: str, feature: str) -> None:
+    # zfs set refuses these, and only these: zfs_check_settable() in zfs_ioctl.c.
+    machine.change(lambda s: s["pools"]["tank"]["properties"].update({f"feature@{feature}": "disabled"}))
+    plan = planned({f"data.{name}": value}, {"data": "tank/pg"})
+    assert f"{name}={value} needs the feature {feature}, which pool tank has disabled" in plan.refused[0]
+    for harmless in ({}, {"data.checksum": "sha256"}):
+        assert planned(harmless, {"data": "tank/pg"}).refused == ()
 
 
 def test_files_and_volumes_are_not_mixed_up(machine: Machine) -> None:
@@ -297,6 +388,12 @@ def test_encryption_takes_a_new_dataset(machine: Machine) -> None:
     plan = planned({"data.encryption": "on"}, {"data": "tank/pg"})
     assert names(plan) == []
     assert "encryption is off and stays so" in plan.targets[0].impossible[0]
+
+
+@pytest.mark.parametrize("role", ["data", "wal"])
+def test_roles_on_one_dataset_differ_in_what_one_of_them_sets(machine: Machine, role: str) -> None:
+    with pytest.raises(InputError, match="both live on tank/pg, but the layout gives them a different pref"):
+        planned({f"{role}.prefetch": "none"}, {"data": "tank/pg", "wal": "tank/pg"})
 
 
 def test_roles_on_one_dataset(machine: Machine) -> None:

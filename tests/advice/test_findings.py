@@ -159,6 +159,19 @@ def test_two_databases_are_not_given_each_other_s_files() -> None:
     assert "full-page-writes-may-go" in {u.id for u in undecided(made)}
 
 
+@pytest.mark.parametrize("database", ["postgresql", "mariadb"])
+@pytest.mark.parametrize("setting", ["on", "off"])
+def test_files_that_nobody_looked_at_are_not_called_safe(database: str, setting: str) -> None:
+    # --no-files: a file that was begun with a smaller record keeps it, whatever the property says by now.
+    name = "full_page_writes" if database == "postgresql" else "innodb_doublewrite"
+    made = observation(database=database, data={"recordsize": 16384}, settings={name: setting})
+    said = {f.id for f in findings(made)} & {
+        "full-page-writes-may-go", "full-page-writes-off-kept", "doublewrite-may-go", "doublewrite-off-kept",
+    }  # fmt: skip
+    assert said == set()
+    assert ["files_seen"] in [u.missing for u in undecided(made)]
+
+
 def busy(name: str, calls: int) -> dict[str, Any]:
     return {"kind": "file", "name": name, "writes": {"calls": calls, "bytes": calls * 8192, "sizes": {}}}
 

@@ -15,7 +15,7 @@ from ztune.advice.recommend import recommend
 from ztune.analysis.standing import standing
 from ztune.onhost.declared import Declared
 from ztune.output import Console
-from ztune.report import html, terminal
+from ztune.report import brief, html, terminal
 from ztune.runs import stopping
 from ztune.runs.options import TrialOptions
 from ztune.study import Layout
@@ -123,6 +123,9 @@ def test_a_trace_that_contradicts_the_promise_is_quoted() -> None:
     page = html.render(run(), trials(), r, None, "")
     for text in (" ".join(shown(r).split()), page):
         assert "5,000 transactions were acknowledged" in text and PROMISE not in text
+    # The first screen has it too, behind the dangers and what comes with a change.
+    assert r.durability.sentence in [one.text for one in brief.warnings(r)]
+    assert PROMISE not in str([one.text for one in brief.warnings(recommend(run(), trials()))])
     # Where nothing is promised there is nothing to contradict.
     unknown = recommend(run(), trials(undeclared(layouts())), manifest=manifest(), witness=said)
     assert unknown.durability.sentence.startswith("What a power cut loses is not known")

@@ -134,6 +134,9 @@ def test_confidence_is_never_better_than_what_was_done() -> None:
     once = advised(trials(blocks=1), kind="local")
     assert once.confidence.level == "weak" and "1 trial of this layout" in once.evidence()
     assert advised(kind="local", status="interrupted").confidence.level == "limited"
+    alone = advised([t for t in trials() if t.is_baseline or t.layout_name == "8K, unsynced"], kind="local")
+    assert alone.confidence.level == "limited" and alone.layout_name == "base"
+    assert alone.confidence.reasons[0].startswith("Nothing was compared")
     without = [t for t in trials() if not t.is_baseline]
     with pytest.raises(InputError, match="the baseline has no result yet"):
         advised(without, kind="local")

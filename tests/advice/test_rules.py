@@ -63,6 +63,13 @@ def test_sentences_fill_in_sizes_lists_and_unknowns() -> None:
     assert say("{a:size} {b:amount} {c} {d} {e}", facts) == "8K 1.50 KiB x, y ? 1.23"
 
 
+def test_names_in_commands_are_quoted() -> None:
+    facts = {"dataset": "tank/my data", "fit": 8192}
+    said = say("`zfs set recordsize={fit:size} {dataset}`; {dataset} has `{fit:size}`, `x`.", facts)
+    assert said == "`zfs set recordsize=8K 'tank/my data'`; tank/my data has `8K`, `x`."
+    assert say("`zfs inherit sync {dataset}`", {"dataset": "tank/pg"}) == "`zfs inherit sync tank/pg`"
+
+
 def test_the_facts_are_those_that_rules_may_ask_for() -> None:
     candidate = only(ev.base_layout())
     assert set(layout_facts(candidate)) == set(LAYOUT_FACTS)

@@ -110,6 +110,9 @@ def test_what_no_run_tried_is_combined_from_effects_and_says_so() -> None:
     assert r.jobs[1].joint_ratio.ratio == pytest.approx(0.98 * 0.4)
     assert r.jobs[0].joint_ratio.low is None  # two orders of the same two steps are no range
     assert tomllib.loads(together.proof(r))["layouts"] == [{"name": "together", "set": r.changes}]
+    odd = {"slog": 'my "fast" disk\\1.toml', "data.recordsize": "16K"}
+    told = tomllib.loads(together.proof(r.model_copy(update={"changes": odd})))
+    assert told["layouts"][0]["set"] == odd
     assert next(row for row in r.roles if "data" in row.roles).evidence == "combined"
     assert next(row for row in r.roles if "wal" in row.roles).evidence == "tried"
 

@@ -55,6 +55,7 @@ def trials(
 SAME = {"base": 22.0, "8K": 12.0, "16K": 15.0}
 TURNED = {"base": 22.0, "8K": 20.0, "16K": 15.0}
 LOST = {"base": 22.0, "8K": None, "16K": 15.0}
+BEATEN = {"base": 22.0, "8K": 12.0, "16K": None}
 CORES = "half the processors and twice the processors"
 
 
@@ -69,6 +70,12 @@ CORES = "half the processors and twice the processors"
             f"Yes with half the ARC, {CORES}; not with twice the ARC, where 16K is better by 25 %.",
         ),
         (LOST, SAME, f"Yes with twice the ARC, {CORES}; not known with half the ARC."),
+        (BEATEN, SAME, f"Yes with twice the ARC, {CORES}; not known with half the ARC."),
+        (
+            {**TURNED, "base": None},
+            SAME,
+            f"Yes with twice the ARC, {CORES}; not with half the ARC, where 16K is better by 25 %.",
+        ),
     ],
 )
 def test_with_what_the_choice_is_as_good_is_said(

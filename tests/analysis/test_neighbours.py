@@ -125,6 +125,18 @@ def test_whether_the_choice_holds_is_said(together: float, small: float | None, 
     assert not any(text.startswith("Another job on the same pool") for text in r.not_tested)
 
 
+def test_a_rival_without_a_result_is_named() -> None:
+    found = trials(40.0, 30.0)
+    third = with_settings(BASE, {"data.recordsize": "16K"}, "16K")
+    found.append(ev.trial(third, len(found) + 1, measure(12.0, {"tank/data": 50}, (100, 3.0))))
+    lost = ev.trial(third, len(found) + 1, None, "failed", error="the pool is full")
+    found.append(replace(lost, target="replay, both"))
+    run = replace(ev.run(), options={"beside": {"name": "backup"}})
+    [said] = recommend(run, found).neighbour
+    assert said.startswith("The choice does not change beside backup")
+    assert said.endswith("16K has no result there: the pool is full.")
+
+
 def test_without_a_neighbour_nothing_is_said_of_one() -> None:
     alone = [t for t in trials(40.0, 30.0) if not t.condition]
     r = recommend(ev.run(), alone)

@@ -206,6 +206,15 @@ def test_a_gain_in_a_later_metric_is_not_bought_at_several_times_its_price() -> 
     assert ranked[0].note == ranked[2].note == ""
 
 
+def test_layouts_that_differ_by_little_are_not_held_against_each_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # A grid of hundreds of layouts would take minutes: each place asks each layout about all others.
+    monkeypatch.setattr("ztune.analysis.rank._price", lambda *_: pytest.fail("there is no gain to pay for"))
+    many = [candidate(f"{i}", 100 + i * 0.04, 100 + i * 0.04) for i in range(100)]
+    assert len(order(many, GOAL, 0.05)) == 100
+
+
 def test_a_price_of_less_than_twice_the_gain_is_paid() -> None:
     plain = candidate("plain", 100, 120, 100)
     assert names([plain, candidate("small", 101, 100, 139)])[0] == "small"  # 20 % for 39 %

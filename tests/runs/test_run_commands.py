@@ -170,8 +170,18 @@ def test_resume_by_name(place: FakePlace) -> None:
     place.behave(of={})
     done = json.loads(ok("run", "--resume", run, "--json"))
     assert done["run"] == run and done["failed"] == [] and len(done["layouts"]) == 3
-    with pytest.raises(InputError, match="leave the rest out"):
-        ok("run", "two.toml", "--resume", run)
+    # What it was begun with is kept; other words would be taken for granted, and do nothing.
+    for words in (
+        ["two.toml"],
+        ["--blocks", "5"],
+        ["--age", "used"],
+        ["--on", "mount"],
+        ["--aa"],
+        ["--seed", "2"],
+    ):
+        flag = words[0] if words[0].startswith("--") else r"STUDY\|WORKLOAD"
+        with pytest.raises(InputError, match=f"as it was begun; leave {flag} out"):
+            ok("run", *words, "--resume", run)
 
 
 @pytest.mark.parametrize(
@@ -188,7 +198,8 @@ def test_resume_by_name(place: FakePlace) -> None:
         (["run", "two.toml", "--with", "nosuch"], "there is no workload 'nosuch'"),
         (["run", "two.toml", "--with", "fio:seconds"], '"seconds" is no parameter of fio'),
         (["run", "two.toml", "--with", "fio", "--aa"], "not with --aa"),
-        (["run", "--resume", "x", "--with", "fio"], "leave the rest out"),
+        (["run", "--resume", "x", "--with", "fio", "--arc", "1G"], "leave --arc and --with out"),
+        (["screen", "--resume", "x", "--no-elsewhere"], "--no-elsewhere can't be changed when a run is"),
     ],
 )
 def test_bad_words_are_said_in_a_sentence(place: FakePlace, words: list[str], sentence: str) -> None:

@@ -142,10 +142,21 @@ CASES: dict[str, tuple[dict[str, Any] | Observation, dict[str, Any] | Observatio
         {"groups": elsewhere(), "settings": {"full_page_writes": "off"}},
         {"groups": elsewhere(), "settings": {"full_page_writes": "on"}},
     ),
-    "full-page-writes-may-go": ({"data": {"recordsize": 8192}}, SMALL),
+    "full-page-writes-may-go": (
+        {"data": {"recordsize": 8192}, "files": records({8192: 2})},
+        {"data": {"recordsize": 8192}, "files": records({8192: 2, 4096: 1})},
+    ),
     "full-page-writes-off-kept": (
-        {"data": {"recordsize": 8192}, "settings": {"full_page_writes": "off"}},
-        {**SMALL, "settings": {"full_page_writes": "off"}},
+        {
+            "data": {"recordsize": 8192},
+            "settings": {"full_page_writes": "off"},
+            "files": records({8192: 2}),
+        },
+        {
+            "data": {"recordsize": 8192},
+            "settings": {"full_page_writes": "off"},
+            "files": records({8192: 2, 4096: 1}),
+        },
     ),
     "doublewrite-off-torn": (
         {**MARIADB, "settings": {"innodb_doublewrite": "DETECT_ONLY"}, "files": records({16384: 1, 8192: 1})},
@@ -156,12 +167,12 @@ CASES: dict[str, tuple[dict[str, Any] | Observation, dict[str, Any] | Observatio
         {**MARIADB, "groups": elsewhere("xfs"), "settings": {"innodb_doublewrite": "fast"}},
     ),
     "doublewrite-may-go": (
-        {**MARIADB, "data": {"recordsize": 16384}},
-        {**MARIADB, "data": {"recordsize": 8192}},
+        {**MARIADB, "data": {"recordsize": 16384}, "files": records({16384: 2})},
+        {**MARIADB, "data": {"recordsize": 16384}, "files": records({16384: 2, 8192: 1})},
     ),
     "doublewrite-off-kept": (
-        {**MARIADB, "settings": {"innodb_doublewrite": "0"}},
-        {**MARIADB, "settings": {"innodb_doublewrite": "0"}, "data": {"recordsize": 8192}},
+        {**MARIADB, "settings": {"innodb_doublewrite": "0"}, "files": records({16384: 2})},
+        {**MARIADB, "settings": {"innodb_doublewrite": "0"}, "files": records({16384: 2, 8192: 1})},
     ),
     "wal-recycling": (
         {"settings": {"wal_init_zero": "on"}},

@@ -91,7 +91,7 @@ def recommended(changes: dict[str, Any] | None = None, **layout: Any) -> Recomme
         "space": {"allocated": 1.0},
         "physical": {"write_bytes": 1.0},
     }
-    allowed = judge(chosen).klass
+    allowed = judge(chosen).proven
     run = ev.run(Objective(durability=allowed))
     return recommend(run, [ev.trial(chosen, 1, measure, baseline=True)], manifest=ev.manifest())
 

@@ -26,8 +26,12 @@ _ABOUT = (
 _TARGET = re.compile(
     r"(?:([A-Za-z0-9_][A-Za-z0-9_.-]*)@)?([A-Za-z0-9_][A-Za-z0-9_.-]*|\[[0-9A-Fa-f:]+\])(?::(\d+))?"
 )
-# Pool features that a property's value needs, and the release that brought them.
-FEATURES = {"large_blocks": "0.8", "lz4_compress": "0.8", "zstd_compress": "2.0", "blake3": "2.2"}
+# Pool features that a property's value needs (zpool-features(7)), and the release that brought them.
+FEATURES = {
+    **dict.fromkeys(("large_blocks", "large_dnode", "lz4_compress", "sha512", "skein", "edonr"), "0.8"),
+    "zstd_compress": "2.0",
+    "blake3": "2.2",
+}
 
 
 class CommandError(ZtuneError):
@@ -179,7 +183,10 @@ class Live:
 
 
 def canonical(name: str, value: str) -> str:
-    """Return a property's value as layouts write it ("131072" → "128K"); as it is if not known."""
+    """Return a property's value, as `zfs get` prints it, as layouts write it ("131072" → "128K"); as it is if
+    not known."""
+    if (name, value) == ("xattr", "on"):  # 2.3 means sa by `on`, but prints sa: who prints `on` means dir
+        return "dir"
     try:
         return parse_property(name, value)[1]
     except ValueError:

@@ -27,6 +27,7 @@ FACTS: dict[str, Fact] = {
     "data_on_zfs": Fact("the database's data and indexes are on ZFS", "flag"),
     "wal_on_zfs": Fact("the database's log is on ZFS", "flag"),
     "data_record": Fact("smallest record size of its data and index files", "size"),
+    "files_seen": Fact("the record sizes that its data files were begun with were looked at", "flag"),
     "data_direct": Fact("property direct of the dataset with its data"),
     "wal_reads": Fact("reads of its log", "count"),
 }
@@ -91,6 +92,8 @@ def _files(observation: Observation) -> dict[str, Any]:
         "data_record": min([r for r in records if r is not None] + written)
         if records and None not in records
         else None,
+        # A file keeps its record size, whatever the property says by now.
+        "files_seen": True if any(f.role == "data" for f in observation.files) else None,
         "data_direct": direct.value if direct else None,
         "wal_reads": sum(g.reads.calls for g in wal) if wal else None,
     }

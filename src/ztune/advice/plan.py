@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ztune.advice.commands import properties
-from ztune.advice.host import HostProperty, Live, LiveDataset, LivePool, canonical
+from ztune.advice.host import FEATURES, HostProperty, Live, LiveDataset, LivePool, canonical
 from ztune.advice.model import Recommendation
 from ztune.analysis import units
 from ztune.databases.database import every
@@ -22,12 +22,13 @@ from ztune.onhost.properties import PROPERTIES, version_key
 from ztune.onhost.tunables import ARC_MAX, PARAMETERS, TUNABLES
 from ztune.onhost.words import ROLES
 from ztune.study import Dataset, DurabilityClass, Layout, Pool
-from ztune.study.durability import judge
+from ztune.study.durability import Judgement, judge
 from ztune.study.layout import parse_layout
-from ztune.units import parse_size
+from ztune.units import format_size, parse_size
 
 REWRITE_SINCE = "2.3.4"  # zfs-rewrite(8)
-LARGEST_BEFORE = (1 << 20, "2.2")  # zfs_max_recordsize by default before that version; 16M from it on
+MAX_RECORDSIZE = "zfs_max_recordsize"
+LARGEST_BEFORE = (1 << 20, "2.2")  # that by default before that version; 16M from it on
 LARGE_RECORD = 128 << 10  # above, the pool needs the large_blocks feature (zpool-features(7))
 # Values that protect more, best first. A layout that leaves such a property at ZFS's default says nothing
 # against a stronger value that someone set on purpose.
@@ -103,6 +104,7 @@ class Plan:
     before: DurabilityClass  # as far as it is known: no change of ours touches what the database does
     after: DurabilityClass
     reasons: tuple[str, ...]  # what decides ``after``
+    unknown: tuple[str, ...] = ()  # what nobody has declared, so that it may be worse than ``after``
     hazards: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     refused: tuple[str, ...] = field(default=())  # why it can't be done as a whole
@@ -156,7 +158,7 @@ def applicable(recommendation: Recommendation) -> Layout:
 
 def parameters(layout: Layout) -> list[str]:
     """Return the module parameters that a plan for ``layout`` wants to know."""
-    return [ARC_MAX, *sorted(layout.tunables)]
+    return [ARC_MAX, MAX_RECORDSIZE, *sorted(layout.tunables)]
 
 
 def build(recommendation: Recommendation, mapping: Mapping[str, str], live: Live) -> Plan:
@@ -175,9 +177,9 @@ def build(recommendation: Recommendation, mapping: Mapping[str, str], live: Live
             _target(recommendation, layout, dataset, roles, live.datasets[name], live, now, refused)
         )
     before = _judge(layout, mapping, {t.dataset.name: t.dataset.properties for t in targets})
-    after, reasons = _judge(layout, mapping, _with_old_records(now, targets))
-    copied = _judge(layout, mapping, now)[0]
-    if copied is not after:
+    after = _judge(layout, mapping, _with_old_records(now, targets))
+    reasons, copied = after.reasons, _judge(layout, mapping, now).proven
+    if copied is not after.proven:
         reasons += (f"the files that are there keep their record size: {copied} once they are copied",)
     pool, pool_commands = _pools(layout, mapping, live)
     restart, restart_commands = _restart(layout, live)
@@ -195,8 +197,9 @@ def build(recommendation: Recommendation, mapping: Mapping[str, str], live: Live
         pool_commands=tuple(pool_commands),
         restart=tuple(restart),
         restart_commands=tuple(restart_commands),
-        before=before[0],
-        after=after,
+        before=before.proven,
+        after=after.proven,
+        unknown=after.unknown,
         reasons=reasons,
         hazards=_hazards(recommendation, layout, mapping),
         warnings=tuple(recommendation.warnings),
@@ -243,14 +246,13 @@ def wanted_by_name(layout: Layout, mapping: Mapping[str, str]) -> dict[str, tupl
                 out[name] = (dataset, dataset.roles)
                 continue
             first, roles = out[name]
-            differ = [
-                k for k, v in properties(first, layout).items() if properties(dataset, layout).get(k) != v
-            ]
+            one, other = properties(first, layout), properties(dataset, layout)
+            differ = [k for k in {**one, **other} if one.get(k) != other.get(k)]
             if differ or first.volume != dataset.volume:
                 raise InputError(
                     f"{first.key} and {dataset.key} both live on {name}, but the layout gives them a "
                     f"different {differ[0] if differ else 'volume'}; make {dataset.key} a dataset of its "
-                    f"own first (zfs create {name}/{dataset.key}, and move its files there)"
+                    f"own first (zfs create {shlex.quote(f'{name}/{dataset.key}')}, and move its files there)"
                 )
             out[name] = (first, (*roles, *dataset.roles))
     return out
@@ -283,7 +285,11 @@ def _target(
     already: list[str] = []
     kept: list[str] = []
     impossible: list[str] = []
-    for name, value in properties(dataset, layout).items():
+    wanted = properties(dataset, layout)
+    # What the layout leaves open stays as it is, also where a dataset above gets another value.
+    before = {n: canonical(n, v.value) for n, v in here.properties.items() if n in PROPERTIES}
+    wanted |= {n: v for n, v in before.items() if n not in wanted and v != canonical(n, mine[n].value)}
+    for name, value in wanted.items():
         if name not in PROPERTIES:  # keyformat, which goes with encryption
             continue
         known = PROPERTIES[name]
@@ -318,16 +324,8 @@ def _target(
             )
             continue
         refused += _feature(live.pools[here.pool], name, value)
-        most, since = LARGEST_BEFORE
-        if (
-            name == "recordsize"
-            and parse_size(value) > most
-            and version_key(live.version) < version_key(since)
-        ):
-            refused.append(
-                f"recordsize={value} is more than OpenZFS {live.version} takes by default; it takes 1M, and "
-                f"up to 16M with the module parameter zfs_max_recordsize, or from {since} on"
-            )
+        if name == "recordsize":
+            refused += _too_large(value, live)
         settings.append(
             PropertyChange(
                 here.name, here.text("guid"), name, value, here.properties[name],
@@ -335,7 +333,7 @@ def _target(
             )
         )  # fmt: skip
         _hand_down(now, here.name, name, value)
-    changed = [n for n, v in here.properties.items() if n in PROPERTIES and v.value != mine[n].value]
+    changed = [n for n, v in before.items() if v != canonical(n, mine[n].value)]
     others = [d for d in here.below if not _covered(d.name, here.name, now)]
     followers = [
         (d.name, name, canonical(name, d.text(name)))
@@ -390,17 +388,37 @@ def _feature(pool: LivePool, name: str, value: str) -> list[str]:
         need = "large_blocks"
     elif name == "compression":
         need = "zstd_compress" if value.startswith("zstd") else "lz4_compress" if value == "lz4" else ""
-    elif name == "checksum" and value == "blake3":
-        need = "blake3"
+    elif name == "checksum" and value in FEATURES:
+        need = value
+    elif name == "dnodesize" and value != "legacy":
+        need = "large_dnode"
     if not need or pool.feature(need) in {"enabled", "active", ""}:
         return []
     return [
         (
             f"{name}={value} needs the feature {need}, which pool {pool.name} has disabled; "
-            f"`zpool set feature@{need}=enabled {pool.name}` turns it on for good, and older software can no "
-            f"longer import the pool then"
+            f"`zpool set feature@{need}=enabled {shlex.quote(pool.name)}` turns it on for good, and older "
+            f"software can no longer import the pool then"
         )
     ]
+
+
+def _too_large(value: str, live: Live) -> list[str]:
+    """Return why the host takes no recordsize of ``value``; nothing where it does."""
+    known = live.parameters.get(MAX_RECORDSIZE, "")
+    most, since = LARGEST_BEFORE
+    if known.isdigit():
+        if parse_size(value) <= int(known):
+            return []
+        said = f"{MAX_RECORDSIZE} of {live.host} allows, {format_size(int(known))}; that can be set up to 16M"
+    elif parse_size(value) <= most or version_key(live.version) >= version_key(since):
+        return []
+    else:
+        said = (
+            f"OpenZFS {live.version} takes by default; it takes 1M, and up to 16M with the module parameter "
+            f"{MAX_RECORDSIZE}, or from {since} on"
+        )
+    return [f"recordsize={value} is more than {said}"]
 
 
 def _other_kind(dataset: Dataset, here: LiveDataset) -> str:
@@ -557,9 +575,8 @@ def _with_old_records(
 
 def _judge(
     layout: Layout, mapping: Mapping[str, str], values: Mapping[str, Mapping[str, HostProperty]]
-) -> tuple[DurabilityClass, tuple[str, ...]]:
-    """Return the durability class of the live datasets with ``values``, as far as it is known, and what
-    decides it.
+) -> Judgement:
+    """Return what a power cut may lose of the live datasets with ``values``.
 
     Roles without a dataset count as ZFS's defaults on another pool: nothing is known of them. Module
     parameters are left out, since they are not changed.
@@ -572,6 +589,9 @@ def _judge(
             name or f"unknown/{dataset.key}", {"name": name or f"unknown/{dataset.key}", "roles": []}
         )
         entry["roles"] += dataset.roles
+        if "type" in found and found["type"].value == "volume":
+            # Of any size: a file system on it writes pages in place, whichever it is.
+            entry |= {"volume": "1G", "filesystem": dataset.filesystem or "ext4"}
         for prop in ("sync", "checksum", "recordsize"):
             if prop in found and found[prop].value != "-":
                 entry[prop] = canonical(prop, found[prop].value)
@@ -581,11 +601,11 @@ def _judge(
             "pool": [{"name": p, "vdev": [{"profile": "live"}]} for p in pools],
             "dataset": list(entries.values()),
             "database": layout.database,
+            "workload": layout.workload,
             "durability": layout.declared,
         }
     )
-    judgement = judge(judged)
-    return judgement.proven, judgement.reasons
+    return judge(judged)
 
 
 _CLASSES = {

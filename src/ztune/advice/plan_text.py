@@ -24,7 +24,8 @@ def render(plan: Plan) -> str:
             "",
             *_wrap(f"Not touched, since no --dataset names where it lives: {', '.join(plan.unmapped)}."),
         ]
-    out += ["", f"Durability: {plan.before} now, {plan.after} then"]
+    known = ", as far as it is known" if plan.unknown else ""
+    out += ["", f"Durability: {plan.before} now, {plan.after} then{known}"]
     out += [line for reason in plan.reasons for line in _wrap(sentence(reason), "  ")]
     if plan.weaker:
         out += _wrap(

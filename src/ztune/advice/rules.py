@@ -16,6 +16,7 @@ each. Hazards and reasons speak of layouts, findings of observations.
 
 from __future__ import annotations
 
+import shlex
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -213,13 +214,17 @@ def say(sentence: str, facts: Facts) -> str:
 
     ``size`` takes bytes and is exact, as ZFS writes it ("8K"); ``amount`` takes bytes and has three digits
     ("1.50 GiB"); ``count`` has separators ("18,257"); ``share`` takes 0 to 1 and gives per cent; ``seconds``
-    takes s. Lists are joined by commas.
+    takes s. Lists are joined by commas. Between backquotes, where commands stand, a name is quoted as a shell
+    needs it: ZFS takes blanks in one.
     """
     out: list[str] = []
+    code = False
     for text, name, spec, _ in Formatter().parse(sentence):
         out.append(text)
+        code ^= text.count("`") % 2 == 1
         if name is not None:
-            out.append(_value(facts.get(name), spec or ""))
+            value = _value(facts.get(name), spec or "")
+            out.append(shlex.quote(value) if code and isinstance(facts.get(name), str) else value)
     return "".join(out)
 
 

@@ -256,7 +256,9 @@ def _of_trials(doubts: _Doubts, now: Standing, chosen: LayoutResult) -> None:
     base = now.baseline
     if base is None:
         weak.append("The baseline has no result, so nothing is compared with where you are today.")
-    if now.outcome.get("verdict") == "open":
+    if not now.outcome.get("verdict"):
+        limited.append("Nothing was compared: no other layout that may be recommended has a result.")
+    elif now.outcome["verdict"] == "open":
         limited.append("The run ended before the best layout was known beyond doubt: more blocks are needed.")
     if run.status in {"interrupted", "failed"}:
         limited.append(f"The run is not complete: {now.found.pending} trials did not run.")

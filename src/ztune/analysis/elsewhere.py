@@ -53,8 +53,8 @@ def sentence(now: Standing, trials: Sequence[Trial]) -> str:
     for condition, found in _found(now, trials):
         known = [(one, one.after) for one in found if one.after is not None]
         said = held(now, [BeforeAfter(one.hash, one.layout, one.before, after) for one, after in known])
-        if said is None:
-            unknown.append(condition)
+        if said is None or (said.better is None and len(known) < len(found)):
+            unknown.append(condition)  # a rival without a result there may be the better one
         elif said.better is None:
             yes.append(condition)
         else:

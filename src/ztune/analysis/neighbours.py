@@ -89,21 +89,20 @@ def sentences(now: Standing, trials: Sequence[Trial]) -> list[str]:
         before = place.result.value(now.minimise[0])
         if after is not None and before is not None:
             found.append(BeforeAfter(place.result.hash, place.result.name, before, after))
+    failed = [t for t in there if t.status == "failed"]
+    lost = f" {failed[0].layout_name} has no result there: {failed[0].error}." if failed else ""
     said = held(now, found)
     if said is None:
         if any(t.status in {"pending", "running"} for t in there):
             return []
-        failed = [t for t in there if t.status == "failed"]
-        lost = f" {failed[0].layout_name} has no result there: {failed[0].error}." if failed else ""
         return [f"Whether the choice holds beside {other} is not known.{lost}"]
     alone, together = said.shown(metric.unit)
     told = f"{said.mine.name} comes to {together} for both together, and alone to {alone}"
     if said.better is not None:
         value = units.show(said.better.after, metric.unit)
-        return [
-            f"The choice changes beside {other}: {said.better.name} is better with {value} for both; {told}."
-        ]
-    return [f"The choice does not change beside {other}: {said.order}; {told}."]
+        better = f"{said.better.name} is better with {value} for both"
+        return [f"The choice changes beside {other}: {better}; {told}.{lost}"]
+    return [f"The choice does not change beside {other}: {said.order}; {told}.{lost}"]
 
 
 def _measure(trials: Sequence[Trial], like: Trial, condition: str) -> Mapping[str, Any] | None:

@@ -124,6 +124,19 @@ def _check_not_given(kind: type[Any], fields: list[str], flag: str) -> None:
             raise InputError(f"{getattr(kind, field).flags[0]} goes with {flag}, which is not given")
 
 
+def said(*but: str) -> list[str]:
+    """Return the flags of the running command that the command line names, without those ``but``; of an
+    argument its metavar."""
+    context = click.get_current_context()
+    return [
+        one.opts[0] if isinstance(one, click.Option) else (one.metavar or str(one.name)).strip("[]")
+        for one in context.command.params
+        if one.opts[0] not in but
+        and one.name is not None
+        and context.get_parameter_source(one.name) is ParameterSource.COMMANDLINE
+    ]
+
+
 json_option = option("--json", help="Print JSON.")
 jobs_option = option(
     "--jobs",

@@ -20,6 +20,7 @@ from ztune.cli._options import (
     option,
     params_option,
     profile_option,
+    said,
     seed_option,
     takes,
 )
@@ -32,6 +33,7 @@ from ztune.runs.named import resolve
 from ztune.runs.options import ScreenOptions
 from ztune.store.db import Store
 from ztune.study import Objective
+from ztune.units import listed
 
 
 @click.command("run")
@@ -127,8 +129,8 @@ def command(
         output.plain(name, "--name")
     with Store.open() as store:
         if resume is not None:
-            if what is not None or source is not None or params or advice or objective is not None or beside:
-                raise InputError("--resume goes on with a run as it was begun; leave the rest out")
+            if more := said("--resume", "--json"):
+                raise InputError(f"--resume goes on with a run as it was begun; leave {listed(more)} out")
             run = resolve(resume, "run", store=store)
             with LiveView() as live:
                 run = runner.resume(store, run, observer=live)

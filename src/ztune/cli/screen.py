@@ -187,6 +187,7 @@ def command(
                 "--advice": " ".join(advice) or None, "--age": age, "--with": beside,
                 "--cores": None if cores is None else str(cores), "--processor": processor,
                 "--sample": sample, "--load": load, "--windows": windows,
+                "--no-elsewhere": no_elsewhere or None,
             }  # fmt: skip
             wrong = [flag for flag, value in given.items() if value is not None]
             if wrong:

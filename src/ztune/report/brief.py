@@ -17,8 +17,9 @@ from rich.cells import cell_len
 
 from ztune.advice.headlines import moved
 from ztune.advice.model import Headline, Recommendation, SettingChange
+from ztune.advice.recommend import MEANING
 from ztune.analysis import units
-from ztune.onhost.words import ROLES
+from ztune.onhost.words import ROLES, DurabilityClass
 from ztune.output import Console, Text
 from ztune.report.measured import settings_text
 from ztune.report.severity import SEVERITY, grouped
@@ -227,6 +228,8 @@ def warnings(r: Recommendation) -> list[BriefSaid]:
     mild = [h for h in hazards if h.severity == "warning"]
     out += [BriefSaid(h.sentence, style=SEVERITY["warning"]) for h in mild if h.about in changed]
     out += [BriefSaid(said, style=SEVERITY["warning"])] if weak and as_now else []
+    if not weak and r.durability.sentence != MEANING[DurabilityClass.NOTHING]:
+        out.append(BriefSaid(r.durability.sentence, style=SEVERITY["warning"]))  # what speaks against it
     out += [BriefSaid(text, style=SEVERITY["warning"]) for text in r.warnings]
     out += [BriefSaid(h.sentence, style=SEVERITY["warning"]) for h in mild if h.about not in changed]
     return out + [BriefSaid(h.sentence, style=SEVERITY["note"]) for h in hazards if h.severity == "note"]

@@ -16,7 +16,7 @@ from ztune.advice.model import Level, SettingChange
 from ztune.advice.together import ALWAYS
 from ztune.analysis import units
 from ztune.onhost.properties import PROPERTIES
-from ztune.output import Console, Text
+from ztune.output import Console, Text, json_text
 from ztune.report.brief import Brief, BriefFigure, BriefSaid, role_lines, setting_groups, short_name
 from ztune.report.severity import SEVERITY, grouped
 
@@ -132,7 +132,9 @@ def _meaning(r: JointRecommendation) -> str:
 
 def proof(r: JointRecommendation) -> str:
     """Return the layout as a study's TOML; a study leaves out the roles that it does not have."""
-    wanted = "".join(f'"{key}" = "{value}"\n' for key, value in r.changes.items())
+    # A string of JSON is one of TOML.
+    quoted = {json_text(key): json_text(value) for key, value in r.changes.items()}
+    wanted = "".join(f"{key} = {value}\n" for key, value in quoted.items())
     return f'[[layouts]]\nname = "together"\n[layouts.set]\n{wanted}'.rstrip()
 
 
