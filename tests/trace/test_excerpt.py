@@ -176,6 +176,11 @@ def test_how_much_of_a_long_recording_is_replayed(
     assert (None if found is None else str(found)) == windows
 
 
+def test_windows_are_not_taken_out_of_windows(tmp_path: Path) -> None:
+    found = excerpt.of(recorded(tmp_path / "a.trace", each_second(100), 100), Stretch(1, 5.0)).manifest
+    assert excerpt.usual(found.model_copy(update={"events": 2 * excerpt.CALLS})) is None
+
+
 def test_a_recording_of_a_workload_is_replayed_whole(tmp_path: Path) -> None:
     job = WorkloadInfo(name="fio")
     one = recorded(tmp_path / "a.trace", each_second(100), 100, workload=job)

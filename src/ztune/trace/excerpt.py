@@ -27,6 +27,7 @@ from ztune.errors import InputError, unwritten
 from ztune.onhost.host import shared_files
 from ztune.trace.manifest import FileName, Manifest, RecordedWindow, TraceFile, Warning_
 from ztune.trace.reader import Columns, Trace
+from ztune.trace.regions import MOVED
 from ztune.trace.schema import Flag, Op
 from ztune.trace.spool import Rows
 from ztune.trace.windows import with_growth
@@ -43,7 +44,6 @@ CODE = "windows"
 _BEGINS = 64  # that are compared
 _BINS = 1 << 16  # in which what was done is counted
 _S = 10**9
-_MOVED = (Op.READ, Op.WRITE, Op.COPY, Op.WARM)
 _NAMES = (Op.UNLINK, Op.RENAME, Op.TRUNCATE)
 _WORDS = ("of the calls", "of the bytes read", "of the bytes written", "of the syncs")
 _KEPT = (
@@ -80,7 +80,9 @@ def parse(text: str) -> Stretch | None:
 
 def usual(manifest: Manifest) -> Stretch | None:
     """Return which windows a recording is replayed in by default; None: it is replayed whole."""
-    if manifest.workload is not None or manifest.events <= CALLS:
+    if manifest.workload is not None or any(one.code == CODE for one in manifest.warnings):
+        return None  # it is of a job that was counted whole, or of such windows itself
+    if manifest.events <= CALLS:
         return None
     total_s = manifest.duration_ns / _S * IN_WINDOWS / manifest.events
     recorded = min((one.duration_ns / _S for one in manifest.windows), default=total_s)
@@ -217,9 +219,8 @@ class _Cut:
         self._lengths = self._ends - self._begins
         self.starts = np.cumsum(self._lengths) - self._lengths
         entries = trace.manifest.files
-        used, self._made, made_between, self._left, gone = np.zeros(
-            (5, len(entries) + 1), bool
-        )  # last: of -1
+        # By file; the last is what -1 indexes.
+        used, self._made, made_between, self._left, gone = np.zeros((5, len(entries) + 1), bool)
         before: deque[Rows] = deque()
         for rows in _rows(trace):
             t, op, file = rows["t"], rows["op"], rows["file"]
@@ -229,7 +230,7 @@ class _Cut:
             made_between[file[~inside & (op == Op.CREATE)]] = True
             self._left[file[(t >= self._ends[-1]) & (op == Op.UNLINK)]] = True
             gone[file[first & (op == Op.UNLINK)]] = True
-            moved = np.isin(op, _MOVED) & (rows["size"] > 0)
+            moved = np.isin(op, MOVED) & (rows["size"] > 0)
             before.append(rows[moved & first])
             while sum(map(len, before)) - len(before[0]) >= IN_WINDOWS:
                 before.popleft()
