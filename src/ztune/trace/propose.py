@@ -26,6 +26,8 @@ SYNCED = 0.5
 """Of the writes: from this share on they are taken as synced as they come, as those of a log are."""
 SMALL = 16 << 10
 """Bytes: writes of a log, unless it is synced, are smaller than this on average."""
+APPENDED = 5
+"""Writes of each file: a log that is not synced has as many, and a small file written at once has fewer."""
 LEFT_OUT = 0.05
 """Of all bytes that were read and written: files of one kind without a role that moved so much are named."""
 _NAMED = 3  # kinds of files that a sentence names
@@ -166,7 +168,10 @@ def _by_use(
         if reads_on >= IN_SEQUENCE:
             return "source", "read from front to back, not written"
         return "data", f"read in pieces of {_about(read / reads)}, here and there, not written"
-    writes_on = sum(g.writes.count * g.writes.sequential for g in groups) / writes
+    # The first write of a new file goes on from nothing. Of three in order two follow one.
+    names = {g.name for g in groups if g.writes.count}
+    begun = sum(file.created and file.path in names for file in files)
+    writes_on = (begun + sum(g.writes.count * g.writes.sequential for g in groups)) / writes
     over = sum(g.overwritten_bytes for g in groups) / written if written else 0.0
     synced = sum(g.sync_writes for g in groups) / writes
     each = written / writes
@@ -182,7 +187,7 @@ def _by_use(
             return "wal", f"written from front to back in pieces of {_about(each)}, {syncs:,} syncs"
         if over >= IN_PLACE:
             return "data", f"written over from front to back, in pieces of {_about(each)}"
-        if not reads and each < SMALL:
+        if not reads and each < SMALL and writes >= APPENDED * len(groups):
             return "wal", f"appended in pieces of {_about(each)}, not read"
         if reads:
             return "data", "written once, from front to back, and read"
