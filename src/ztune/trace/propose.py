@@ -106,21 +106,33 @@ def without_role(trace: Trace) -> str:
     for part in trace.parts("op", "file", "size"):
         calls = np.isin(part["op"], (Op.READ, Op.WRITE, Op.COPY))
         moved += np.bincount(part["file"][calls], weights=part["size"][calls], minlength=len(every))
-    kinds: dict[str, float] = {}
+    bytes_by_path: dict[str, float] = {}
     for i in lone:
-        glob = _glob(every[i].path)
-        kinds[glob] = kinds.get(glob, 0.0) + float(moved[i])
-    whole = float(moved.sum())
+        bytes_by_path[every[i].path] = bytes_by_path.get(every[i].path, 0.0) + float(moved[i])
+    named, share = unknown_kinds(bytes_by_path, float(moved.sum()))
+    if not named:
+        return ""
+    return (
+        f"Left out: {named}, with {share:.0%} of the recorded bytes. No rule knows "
+        f"them, so they have no role, and nothing here is about them; `ztune trace roles` proposes one."
+    )
+
+
+def unknown_kinds(moved: Mapping[str, float], whole: float) -> tuple[str, float]:
+    """Return the kinds of files that moved much, as a list in words, and their share of ``whole``.
+
+    ``moved``: the bytes of files that no rule knows, by path; ``whole``: those of all files. "" and 0 where
+    no kind moved much.
+    """
+    kinds: dict[str, float] = {}
+    for path, size in moved.items():
+        kinds[_glob(path)] = kinds.get(_glob(path), 0.0) + size
     least = max(LEAST_BYTES, LEFT_OUT * whole)
     found = sorted((glob for glob, n in kinds.items() if n >= least), key=lambda glob: -kinds[glob])
     if not found:
-        return ""
-    share = sum(kinds[glob] for glob in found) / whole
+        return "", 0.0
     more = f" and {len(found) - _NAMED} more kinds of files" if len(found) > _NAMED else ""
-    return (
-        f"Left out: {', '.join(found[:_NAMED])}{more}, with {share:.0%} of the recorded bytes. No rule knows "
-        f"them, so they have no role, and nothing here is about them; `ztune trace roles` proposes one."
-    )
+    return ", ".join(found[:_NAMED]) + more, sum(kinds[glob] for glob in found) / whole
 
 
 def _glob(path: str) -> str:
