@@ -18,6 +18,7 @@ from ztune.report.terminal import said
 from ztune.store.records import Trial
 from ztune.study import Objective
 from ztune.study.layout import parse_layout, with_settings
+from ztune.trace.manifest import content_unknown
 
 BASE = parse_layout(ev.base_layout())
 
@@ -351,6 +352,29 @@ def test_doubts_about_the_trace_lower_the_confidence(changes: dict[str, Any], wo
     r = recommend(ev.run(), ev.trials(), manifest=ev.manifest(**changes))
     assert r.confidence.level == level
     assert any(words in reason for reason in r.confidence.reasons)
+
+
+@pytest.mark.parametrize(
+    ("share", "measured", "doubted"), [(0.9, False, True), (0.9, True, False), (0.01, False, False)]
+)
+def test_content_that_was_made_up_lowers_the_confidence(share: float, measured: bool, doubted: bool) -> None:
+    """The first screen's space rests on it; a dataset that takes little of it does not matter."""
+    lz4 = {"role": "data", "algorithm": "lz4", "recordsize": 131072, "blocks": 9, "ratio": 1.5}
+    layouts = ev.layouts()
+    trials = []
+    for n, layout in enumerate(layouts, 1):
+        result = ev.toy_measure(layout)
+        whole = result["space"]["allocated"]
+        result["space"]["datasets"] = [{"name": layout.datasets[0].name, "allocated": share * whole}]
+        trials.append(ev.trial(layout, n, result, baseline=n == 1))
+    run, manifest = ev.run(warnings=[content_unknown("data")]), ev.manifest(compressibility=[lz4] * measured)
+    r = recommend(run, trials, manifest=manifest)
+    expected = (
+        "How well the files of role data compress was not measured: their space, and what compression saves, "
+        "are those of content that lz4 compresses 2:1."
+    )
+    assert [text for text in r.confidence.reasons if "was not measured" in text] == [expected] * doubted
+    assert not doubted or r.confidence.level == "limited"
 
 
 def test_nothing_against_it_is_fair_and_never_more() -> None:
