@@ -129,6 +129,26 @@ def test_logbias_throughput_has_to_pay_in_time() -> None:
     assert chosen(saves_time).layout_name == "data.recordsize=8K, data.logbias=throughput"
 
 
+def test_logbias_throughput_has_to_pay_in_time_against_every_layout() -> None:
+    """The one that differs in logbias alone is too slow; another, without it, is the fastest of all."""
+    small, large = {"wal.recordsize": "32K"}, {"wal.recordsize": "32K", "data.recordsize": "1M"}
+    other = {**small, "wal.logbias": "throughput"}
+
+    def best(space: float) -> str:
+        found = chosen(
+            run_of(
+                ({}, measure(146, written=1.72e9)),
+                (small, measure(127, written=1.22e9)),
+                (other, measure(121, written=1.09e9)),
+                (large, measure(120, space=space, written=1.21e9)),
+            )
+        )
+        return found.layout_name
+
+    assert best(space=1e9) == "wal.recordsize=32K, data.recordsize=1M"
+    assert best(space=1.1e9) == "wal.recordsize=32K, wal.logbias=throughput"  # space is no gain of logbias
+
+
 def test_a_layout_that_nearly_fits_in_the_arc_limits_the_trust() -> None:
     def reasons(allocated: float) -> str:
         found = measure(100, space=allocated)
