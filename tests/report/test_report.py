@@ -284,3 +284,14 @@ def test_bars_grow_to_the_side_of_the_change() -> None:
     assert bar(0.5)[1] < 60
     assert bar(2.0) == ("more", 60.0)
     assert bar(0.0)[0] == "less"  # from something to nothing is cut at the scale's end
+
+
+def test_what_changes_has_a_picture_that_fits_a_phone() -> None:
+    """No figure of the first screen lies beyond the edge, where it has to be scrolled to."""
+    figures = re.findall(r'<div class="(broad|narrow)">(<svg viewBox="0 0 (\d+) .*?</svg>)', PAGE, re.DOTALL)
+    assert [(kind, int(wide)) for kind, _, wide in figures] == [("broad", 1040), ("narrow", 360)]
+    said = [re.findall(r"<text[^>]*>([^<]*)", picture) for _, picture, _ in figures]
+    assert said[0] == said[1] and len(said[0]) % 3 == 0 and "space" in said[0]
+    names = re.findall(r'<text class="strong" x="0" y="(\d+)"', figures[1][1])
+    bars = re.findall(r'<rect class="bar now" x="0" y="(\d+)"', figures[1][1])
+    assert all(int(name) < int(bar) for name, bar in zip(names, bars, strict=True))
