@@ -142,6 +142,7 @@ def test_tables_have_headers_with_a_scope() -> None:
 def test_html_says_what_matters() -> None:
     for words in (
         "modelled from device profiles, none is measured",
+        f"{len(FULL.to_buy)} of them with hardware to buy, each tried by",
         FULL.layout_name,
         "Back at 128K: modelled time ×",
         "Set apart: weaker durability",
