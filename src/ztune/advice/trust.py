@@ -67,12 +67,14 @@ def warnings(now: Standing, manifest: Manifest | None) -> list[str]:
             out["The trace is marked incomplete."] = None
         for warning in manifest.warnings:
             out[f"{warning.message} ({warning.count}×)" if warning.count > 1 else warning.message] = None
+    told = {warning.message for warning in manifest.warnings} if manifest is not None else set()
     rested = (now.chosen, now.baseline) if now.basis == "modelled" else now.found.layouts
     if now.found.several and not now.found.per_operation:
         text = "The layouts' jobs differ, and not all say how many operations they did: totals of different"
         out[f"{text} jobs stand side by side."] = None
     for text in (*now.run.warnings, *(w for c in rested if c is not None for w in c.warnings)):
-        out[text] = None
+        if text not in told:
+            out[text] = None
     return list(out)
 
 
