@@ -52,12 +52,15 @@ def test_the_table_shows_the_base_even_beyond_the_top_and_says_that_more_exist()
 def test_the_first_line_names_what_is_recommended_where_that_is_not_the_first_in_the_ranking() -> None:
     chosen = next(row for row in FULL.ranking if row.recommended)
     rest = [row for row in FULL.ranking if row is not chosen]
+    why = "a short replay flatters its logbias=throughput"
+    rest[0] = rest[0].model_copy(update={"passed_over": why})
     for ranking, said in (([chosen, *rest], False), ([*rest, chosen], True)):
         out = io.StringIO()
         r = FULL.model_copy(update={"ranking": ranking})
         Console(width=200, highlight=False, file=out).print(terminal.ranking(r, top=1))
         first = out.getvalue().splitlines()[0]
-        assert first.startswith(f"Recommended: {chosen.layout}, row {chosen.rank}: ") is said
+        expected = f"Recommended: {chosen.layout}, row {chosen.rank}. Row 1 comes first, but {why}."
+        assert (first == expected) is said
 
 
 def test_markup_in_names_is_printed_as_it_is() -> None:
