@@ -6,8 +6,16 @@ from ztune.units import counted, plural
 
 
 def test_more_than_one() -> None:
-    nouns = ("row", "entry", "vertex", "key")
-    assert [plural(noun) for noun in nouns] == ["rows", "entries", "vertices", "keys"]
+    nouns = ("row", "entry", "vertex", "key", "batch", "index", "pass")
+    assert [plural(noun) for noun in nouns] == [
+        "rows",
+        "entries",
+        "vertices",
+        "keys",
+        "batches",
+        "indexes",
+        "passes",
+    ]
 
 
 def test_a_number_with_its_noun() -> None:

@@ -58,10 +58,12 @@ def is_power_of_two(value: int) -> bool:
 
 
 def plural(noun: str) -> str:
-    """Return more than one of what a job counts: "row" → "rows", "entry" → "entries"."""
+    """Return more than one of what a job counts: "row" → "rows", "entry" → "entries", "batch" → "batches"."""
     if noun == "vertex":
         return "vertices"
-    return f"{noun[:-1]}ies" if noun.endswith("y") and noun[-2:-1] not in "aeiou" else f"{noun}s"
+    if noun.endswith("y") and noun[-2:-1] not in "aeiou":
+        return f"{noun[:-1]}ies"
+    return f"{noun}es" if noun.endswith(("s", "x", "z", "ch", "sh")) else f"{noun}s"
 
 
 def listed(words: Sequence[str]) -> str:

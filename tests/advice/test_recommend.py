@@ -18,6 +18,7 @@ from ztune.report.terminal import said
 from ztune.store.records import Trial
 from ztune.study import Objective
 from ztune.study.layout import parse_layout, with_settings
+from ztune.trace.manifest import content_unknown
 
 BASE = parse_layout(ev.base_layout())
 
@@ -126,6 +127,26 @@ def test_logbias_throughput_has_to_pay_in_time() -> None:
     assert chosen(saves_writes).layout_name == "data.recordsize=8K"
     saves_time = run_of(({}, measure(100)), (base, measure(50)), (other, measure(40)))
     assert chosen(saves_time).layout_name == "data.recordsize=8K, data.logbias=throughput"
+
+
+def test_logbias_throughput_has_to_pay_in_time_against_every_layout() -> None:
+    """The one that differs in logbias alone is too slow; another, without it, is the fastest of all."""
+    small, large = {"wal.recordsize": "32K"}, {"wal.recordsize": "32K", "data.recordsize": "1M"}
+    other = {**small, "wal.logbias": "throughput"}
+
+    def best(space: float) -> str:
+        found = chosen(
+            run_of(
+                ({}, measure(146, written=1.72e9)),
+                (small, measure(127, written=1.22e9)),
+                (other, measure(121, written=1.09e9)),
+                (large, measure(120, space=space, written=1.21e9)),
+            )
+        )
+        return found.layout_name
+
+    assert best(space=1e9) == "wal.recordsize=32K, data.recordsize=1M"
+    assert best(space=1.1e9) == "wal.recordsize=32K, wal.logbias=throughput"  # space is no gain of logbias
 
 
 def test_a_layout_that_nearly_fits_in_the_arc_limits_the_trust() -> None:
@@ -353,6 +374,29 @@ def test_doubts_about_the_trace_lower_the_confidence(changes: dict[str, Any], wo
     assert any(words in reason for reason in r.confidence.reasons)
 
 
+@pytest.mark.parametrize(
+    ("share", "measured", "doubted"), [(0.9, False, True), (0.9, True, False), (0.01, False, False)]
+)
+def test_content_that_was_made_up_lowers_the_confidence(share: float, measured: bool, doubted: bool) -> None:
+    """The first screen's space rests on it; a dataset that takes little of it does not matter."""
+    lz4 = {"role": "data", "algorithm": "lz4", "recordsize": 131072, "blocks": 9, "ratio": 1.5}
+    layouts = ev.layouts()
+    trials = []
+    for n, layout in enumerate(layouts, 1):
+        result = ev.toy_measure(layout)
+        whole = result["space"]["allocated"]
+        result["space"]["datasets"] = [{"name": layout.datasets[0].name, "allocated": share * whole}]
+        trials.append(ev.trial(layout, n, result, baseline=n == 1))
+    run, manifest = ev.run(warnings=[content_unknown("data")]), ev.manifest(compressibility=[lz4] * measured)
+    r = recommend(run, trials, manifest=manifest)
+    expected = (
+        "How well the files of role data compress was not measured: their space, and what compression saves, "
+        "are those of content that lz4 compresses 2:1."
+    )
+    assert [text for text in r.confidence.reasons if "was not measured" in text] == [expected] * doubted
+    assert not doubted or r.confidence.level == "limited"
+
+
 def test_nothing_against_it_is_fair_and_never_more() -> None:
     r = chosen(run_of(({}, measure(100)), ({"data.recordsize": "8K"}, measure(50))))
     assert r.confidence.level == "fair"
@@ -368,7 +412,8 @@ def test_warnings_of_trace_run_and_replay_are_repeated() -> None:
     manifest = ev.manifest(
         warnings=[{"code": "x", "message": "W-trace.", "count": 3}], dropped=5, complete=False
     )
-    r = recommend(ev.run(warnings=["W-run."]), trials, manifest=manifest)
+    # A run keeps the trace's own as well: they are said once.
+    r = recommend(ev.run(warnings=["W-trace.", "W-run."]), trials, manifest=manifest)
     assert r.warnings == [
         "The recorder lost 5 events; the trace is incomplete.",
         "W-trace. (3×)",

@@ -59,11 +59,11 @@ def test_replays_say_how_many_are_done(capsys: pytest.CaptureFixture[str]) -> No
         view.judged(trials, None)
         view.step(trials[1], "measure", "progress", 0.5, "")
         view.finished(trials[1], {})
-    lines = capsys.readouterr().err.splitlines()
+    lines, best = capsys.readouterr().err.splitlines(), "best so far: base, 12.5 s modelled"
     assert lines == [
         f"run {run.id}: day through OpenZFS 2.3.2, 2 at a time",
-        "0 of 2 layouts done",
-        "1 of 2 layouts done; best so far: base, 12.5 s modelled, 250 ms left",
+        "0 of 2 replays done, up to 30 may follow",
+        f"1 of 2 replays done, up to 30 may follow; {best}; 250 ms left in this round",
         "trial 2, 8K failed: no room",
     ]
 

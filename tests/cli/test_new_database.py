@@ -60,12 +60,18 @@ def made(tmp_path: Path) -> Made:
 def test_its_own_tests_pass_and_ztune_lists_it(made: Made) -> None:
     done = made.run("-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", "pyproject.toml", "tests")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert re.search(r"\b6 passed", done.stdout) and "skipped" not in done.stdout
+    assert re.search(r"\b6 passed", done.stdout) and not re.search("skipped|warning", done.stdout)
     listed = made.ztune("list", "workloads", "tinydb", "--json")
     assert listed.returncode == 0, listed.stderr
     [entry] = json.loads(listed.stdout)
     assert (entry["name"], entry["source"], entry["version"]) == ("tinydb", "ztune-tinydb", "Tinydb 1")
     assert entry["roles"] == "data" and entry["trouble"] == ""
+
+
+def test_results_are_not_put_into_the_package(made: Made) -> None:
+    """`ztune tune tinydb` alone writes to ztune-tinydb, the package's folder."""
+    assert "  ztune tune tinydb --out tinydb-results" in made.said.splitlines()
+    assert "\nztune tune tinydb --out tinydb-results\n" in PAGE.read_text()
 
 
 def test_it_is_written_as_ztune_itself_is(made: Made) -> None:

@@ -125,7 +125,7 @@ def test_counts_sizes_and_holes(tmp_path: Path) -> None:
     assert data.sparse == 1 and data.hole_bytes == (10 << 20) - 65536
     assert of(found, "wal").sizes == {65536: 1} and of(found, "wal").sparse == 0
     assert [text for text in limits if "no known role" in text] == [
-        "1 files play no known role and are left out"
+        "1 file plays no known role, and is left out"
     ]
 
 

@@ -464,10 +464,37 @@ def test_without_page_faults_there_is_no_hint(
     live = LiveObservation(mock.Mock(by_files=False))
     vars(live).update(_session=mock.Mock(), _mapped_before=set(), _faults_before=5)
     monkeypatch.setattr(procfs, "major_faults", lambda _: 5 + faults)
-    grouped = mock.Mock(unexplained=0, files_left_out=0, mapped=["/a"], mapped_writable=[])
+    grouped = mock.Mock(unexplained=0, files_left_out=0, mapped=["/a"], mapped_writable=[], groups=())
     limits = list(live._limits(grouped, mock.Mock(message={"dropped": 0})))
     assert sum("major page faults" in one for one in limits) == hints
     assert any("mapped memory, which is no call" in one for one in limits)
+
+
+def _wrote(kind: str, name: str, size: int, role: str | None = None) -> Group:
+    return Group.model_validate({"kind": kind, "name": name, "role": role, "writes": {"bytes": size}})
+
+
+@pytest.mark.parametrize(("rules", "said"), [([], True), (["*.tsm=data"], False), (["*.tsm=-"], False)])
+def test_files_without_a_role_that_moved_much_are_named(rules: list[str], said: bool) -> None:
+    live = LiveObservation(mock.Mock(by_files=True), RoleRules.parse(rules))
+    vars(live).update(_session=mock.Mock(), _mapped_before=set())
+    role = live._rules.role("/d/0-1.tsm")
+    groups = (
+        _wrote("role", "wal", 600_000, "wal"),
+        _wrote("role", "none", 400_010),
+        _wrote("file", "/w/1.wal", 600_000, "wal"),
+        _wrote("file", "/d/1-1.tsm", 300_000, role),
+        _wrote("file", "/d/2-1.tsm", 100_000, role),
+        _wrote("file", "/d/lock", 10),
+    )
+    grouped = mock.Mock(unexplained=0, files_left_out=0, mapped=[], mapped_writable=[], groups=groups)
+    limits = list(live._limits(grouped, mock.Mock(message={"dropped": 0})))
+    expected = (
+        "/d/*-*.tsm moved 40% of the bytes, and no rule knows them: they have no role, so no finding is "
+        "about them. --role 'GLOB=ROLE' gives them one."
+    )
+    assert [one for one in limits if "no rule" in one] == [expected] * said
+    assert not list(live._without_role([one for one in groups if one.role is None]))  # said once, of all
 
 
 HOLDER = """

@@ -52,12 +52,15 @@ def test_the_table_shows_the_base_even_beyond_the_top_and_says_that_more_exist()
 def test_the_first_line_names_what_is_recommended_where_that_is_not_the_first_in_the_ranking() -> None:
     chosen = next(row for row in FULL.ranking if row.recommended)
     rest = [row for row in FULL.ranking if row is not chosen]
+    why = "a short replay flatters its logbias=throughput"
+    rest[0] = rest[0].model_copy(update={"passed_over": why})
     for ranking, said in (([chosen, *rest], False), ([*rest, chosen], True)):
         out = io.StringIO()
         r = FULL.model_copy(update={"ranking": ranking})
         Console(width=200, highlight=False, file=out).print(terminal.ranking(r, top=1))
         first = out.getvalue().splitlines()[0]
-        assert first.startswith(f"Recommended: {chosen.layout}, row {chosen.rank}: ") is said
+        expected = f"Recommended: {chosen.layout}, row {chosen.rank}. Row 1 comes first, but {why}."
+        assert (first == expected) is said
 
 
 def test_markup_in_names_is_printed_as_it_is() -> None:
@@ -142,6 +145,7 @@ def test_tables_have_headers_with_a_scope() -> None:
 def test_html_says_what_matters() -> None:
     for words in (
         "modelled from device profiles, none is measured",
+        f"{len(FULL.to_buy)} of them with hardware to buy, each tried by",
         FULL.layout_name,
         "Back at 128K: modelled time ×",
         "Set apart: weaker durability",
@@ -284,3 +288,14 @@ def test_bars_grow_to_the_side_of_the_change() -> None:
     assert bar(0.5)[1] < 60
     assert bar(2.0) == ("more", 60.0)
     assert bar(0.0)[0] == "less"  # from something to nothing is cut at the scale's end
+
+
+def test_what_changes_has_a_picture_that_fits_a_phone() -> None:
+    """No figure of the first screen lies beyond the edge, where it has to be scrolled to."""
+    figures = re.findall(r'<div class="(broad|narrow)">(<svg viewBox="0 0 (\d+) .*?</svg>)', PAGE, re.DOTALL)
+    assert [(kind, int(wide)) for kind, _, wide in figures] == [("broad", 1040), ("narrow", 360)]
+    said = [re.findall(r"<text[^>]*>([^<]*)", picture) for _, picture, _ in figures]
+    assert said[0] == said[1] and len(said[0]) % 3 == 0 and "space" in said[0]
+    names = re.findall(r'<text class="strong" x="0" y="(\d+)"', figures[1][1])
+    bars = re.findall(r'<rect class="bar now" x="0" y="(\d+)"', figures[1][1])
+    assert all(int(name) < int(bar) for name, bar in zip(names, bars, strict=True))

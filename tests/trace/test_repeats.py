@@ -160,6 +160,13 @@ def test_screening_and_the_trace_s_own_page_warn(tmp_path: Path, capsys: pytest.
     assert "repeat at a distance of about 128K to 1M" in capsys.readouterr().out
 
 
+def test_records_of_zeros_do_not_repeat() -> None:
+    """As measured of InfluxDB: files of 4 MiB with a few bytes, where smaller blocks are all zeros."""
+    zstd = [entry("zstd-3", s, r) for s, r in ((131072, 2.05), (1 << 20, 1187.5))]
+    gzip_6 = [entry("gzip-6", s, r) for s, r in ((131072, 2.18), (1 << 20, 554.7))]
+    assert repeats([*zstd, *gzip_6]) == []
+
+
 def test_logs_repeat_by_nature() -> None:
     """Images of the same pages, again and again: what SQLite's WAL really measured."""
     sizes = (65536, 131072, 1 << 20)

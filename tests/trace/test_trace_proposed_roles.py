@@ -97,6 +97,41 @@ def test_roles_are_proposed_from_what_the_files_do(unknown: Trace) -> None:
     assert found["settings"].why == "too little to tell"
 
 
+@pytest.mark.parametrize(
+    ("calls", "size", "read", "expected"),
+    [
+        (3, 1024 * K, True, "written once, from front to back, and read"),
+        (3, 1024 * K, False, "written once, from front to back, not read"),
+        (1, 64 * K, False, "written once, from front to back, not read"),
+        (1, 4 * K, False, "written once, from front to back, not read"),  # small and many: no log
+        (5, 4 * K, False, "appended in pieces of 4K, not read"),
+    ],
+)
+def test_a_new_file_of_a_few_writes_is_written_from_front_to_back(
+    tmp_path: Path, calls: int, size: int, read: bool, expected: str
+) -> None:
+    """The first write of a file goes on from nothing: with three in order, only two follow one."""
+    made = Made(tmp_path)
+    for n in range(20):
+        file = made.file(f"{n:09}-1.run", created=True)
+        for i in range(calls):
+            made.do(Op.WRITE, file, i * size, size)
+        made.do(Op.FSYNC, file)
+        if read:
+            made.do(Op.READ, file, 0, 5)
+    (one,) = proposals(made.write(tmp_path / "t.trace"))
+    assert one.why == expected
+
+
+def test_single_writes_to_files_that_were_there_have_no_order(tmp_path: Path) -> None:
+    made = Made(tmp_path)
+    for n in range(20):
+        file = made.file(f"{n}.pages", size_start=1024 * K)
+        made.do(Op.WRITE, file, 1024 * K + n * 8 * K, 8 * K)
+    (one,) = proposals(made.write(tmp_path / "t.trace"))
+    assert one.why == "written here and there, in pieces of 8K"
+
+
 def _proposed(made: Made, path: Path) -> str | None:
     (one,) = proposals(made.write(path))
     return one.proposed

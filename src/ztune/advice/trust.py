@@ -18,8 +18,9 @@ from ztune.runs import offered
 from ztune.runs.follow import followed
 from ztune.runs.search import stopped
 from ztune.study import default_setting
-from ztune.trace.manifest import Manifest
+from ztune.trace.manifest import DEFAULT_RATIO, Manifest, content_unknown
 from ztune.trace.repeats import repeats
+from ztune.units import listed
 
 # Below four transaction groups at the default zfs_txg_timeout of 5 s, when a group happens to fall decides
 # too much.
@@ -31,6 +32,9 @@ BUSY_SHARE = 0.5
 CACHED_SHARE = 0.99
 # If everything takes less than this many times the ARC, how much of it fits in memory decides the order.
 ROOMY = 2.0
+
+# A dataset with less than this share of the space changes little of it, however its files compress.
+FEW_BYTES = 0.05
 
 # Trace warnings that mean that I/O is missing from the trace.
 _BLIND = {"shared-mmap", "dropped", "incomplete", "lost-events"}
@@ -63,12 +67,14 @@ def warnings(now: Standing, manifest: Manifest | None) -> list[str]:
             out["The trace is marked incomplete."] = None
         for warning in manifest.warnings:
             out[f"{warning.message} ({warning.count}×)" if warning.count > 1 else warning.message] = None
+    told = {warning.message for warning in manifest.warnings} if manifest is not None else set()
     rested = (now.chosen, now.baseline) if now.basis == "modelled" else now.found.layouts
     if now.found.several and not now.found.per_operation:
         text = "The layouts' jobs differ, and not all say how many operations they did: totals of different"
         out[f"{text} jobs stand side by side."] = None
     for text in (*now.run.warnings, *(w for c in rested if c is not None for w in c.warnings)):
-        out[text] = None
+        if text not in told:
+            out[text] = None
     return list(out)
 
 
@@ -136,6 +142,19 @@ def confidence(
     return Confidence(level=level, sentence=sentences[level], reasons=reasons)
 
 
+def _made_up(now: Standing, chosen: LayoutResult, manifest: Manifest) -> list[str]:
+    """Return the roles whose content was made up, on datasets that have none that was measured and take no
+    small part of the space."""
+    whole = chosen.value("allocated") or 0.0
+    datasets = (chosen.measure.get("space") or {}).get("datasets") or ()
+    space = {one["name"]: float(one.get("allocated") or 0.0) for one in datasets}
+    found: list[str] = []
+    for dataset in chosen.layout.datasets:
+        if space.get(dataset.name, 0.0) >= FEW_BYTES * whole and not manifest.compresses(*dataset.roles):
+            found += [role for role in dataset.roles if content_unknown(role) in now.run.warnings]
+    return found
+
+
 def _of_replays(doubts: _Doubts, now: Standing, chosen: LayoutResult, manifest: Manifest | None) -> None:
     weak, limited, notes = doubts.weak, doubts.limited, doubts.notes
     seconds = trace_seconds(now.found, manifest)
@@ -149,6 +168,12 @@ def _of_replays(doubts: _Doubts, now: Standing, chosen: LayoutResult, manifest: 
         blind = [w for w in manifest.warnings if w.code in _BLIND - {"dropped", "incomplete", "lost-events"}]
         if blind:
             weak.append("Part of the database's I/O is not in the trace (see the warnings).")
+        unknown = _made_up(now, chosen, manifest)
+        if unknown:
+            limited.append(
+                f"How well the files of role {listed(unknown)} compress was not measured: their space, "
+                f"and what compression saves, are those of content that lz4 compresses {DEFAULT_RATIO:g}:1."
+            )
         if repeats(manifest.compressibility):
             limited.append(
                 "The recorded data repeats at a distance, as no user's does (see the warnings): what large "

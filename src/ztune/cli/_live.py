@@ -187,8 +187,10 @@ class LiveView(Observer):
             total = self._done + self._failed + len(self._running) + self._waiting
             aging = [f"{at.share:.0%}" for at in self._running.values() if at.step == "age"]
             aged = f"aging pools, {listed(aging)} done" if aging else ""
-            words = [f"{self._done + self._failed} of {total} layouts done", aged, self._best]
-        self.say("; ".join(filter(None, [*words, *self._by_host()])) + self._left(", {} left"))
+            follow = f", up to {self._more} may follow" if self._more else ""
+            # Not of layouts: some are replayed again, with other memory and processors.
+            words = [f"{self._done + self._failed} of {total} replays done{follow}", aged, self._best]
+        self.say("; ".join(filter(None, [*words, self._left("{} left in this round"), *self._by_host()])))
 
     def _by_host(self) -> list[str]:
         """Return what each host does, the first of many."""

@@ -49,5 +49,6 @@ def database(
         output.echo(str(path))
     folder = into / f"ztune-{name}"
     output.echo("\nInstall it where ztune is, and try it:")
-    output.echo(f"  pip install -e {folder}\n  pytest {folder}\n  ztune tune {name}")
+    # Without --out the results would be in ztune-NAME, which is the package.
+    output.echo(f"  pip install -e {folder}\n  pytest {folder}\n  ztune tune {name} --out {name}-results")
     return 0

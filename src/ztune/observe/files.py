@@ -175,7 +175,11 @@ class _Walk:
         if self._denied:
             yield f"{len(self._denied)} folders could not be read, such as {self._denied[0]}"
         if self._others:
-            yield f"{self._others} files play no known role and are left out"
+            one = self._others == 1
+            yield (
+                f"{self._others} file{'' if one else 's'} play{'s' if one else ''} no known role, and "
+                f"{'is' if one else 'are'} left out"
+            )
 
     def add_listed(self, listed: Mapping[str, str]) -> None:
         for path, role in listed.items():

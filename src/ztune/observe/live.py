@@ -10,7 +10,7 @@ import os
 import platform
 import resource
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from types import TracebackType
@@ -25,6 +25,7 @@ from ztune.observe.subjects import ObservedSubject
 from ztune.observe.system import interrupts as read_interrupts
 from ztune.onhost.look.zfs import Places
 from ztune.onhost.probes import kstat, procfs
+from ztune.trace.propose import unknown_kinds
 from ztune.trace.recorders.files import Mounts, is_storage
 from ztune.trace.recorders.processes import mapped_files
 from ztune.trace.roles import RoleRules
@@ -253,6 +254,7 @@ class LiveObservation:
                 f"{grouped.files_left_out} files are in the sums of their role only; "
                 f"the {MOST_FILES} with the most calls have their own."
             )
+        yield from self._without_role(grouped.groups)
         writable = sorted(self._mapped_before | set(grouped.mapped_writable))
         read_only = sorted(set(grouped.mapped) - set(writable))
         for paths, how in ((writable, "written and read"), (read_only, "read")):
@@ -271,6 +273,25 @@ class LiveObservation:
                 )
         if not self._session.timed:
             yield "This kernel does not tell what the programs in it cost: own_cpu_seconds is without them."
+
+    def _without_role(self, groups: Iterable[Group]) -> Iterator[str]:
+        """Name the files that no rule knows, where they moved much; where no file has a role, all are."""
+        moved = {kind: {g.name: _moved(g) for g in groups if g.kind == kind} for kind in ("role", "file")}
+        lone = {
+            g.name: moved["file"][g.name]
+            for g in groups
+            if g.kind == "file" and g.role is None and not self._rules.knows(g.name)
+        }
+        named, share = unknown_kinds(lone, sum(moved["role"].values()))
+        if named and any(role != NO_ROLE for role in moved["role"]):
+            yield (
+                f"{named} moved {share:.0%} of the bytes, and no rule knows them: they have no role, so no "
+                f"finding is about them. --role 'GLOB=ROLE' gives them one."
+            )
+
+
+def _moved(group: Group) -> float:
+    return float((group.reads.bytes or 0) + (group.writes.bytes or 0))
 
 
 def _own_seconds() -> float:

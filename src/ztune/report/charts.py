@@ -265,25 +265,27 @@ def ratio_bar(median: float, low: float, high: float, reach: float, wide: int = 
     return Markup("").join(out)
 
 
-def now_and_then(figures: Sequence[BriefFigure], wide: int = 1040) -> Markup:
+def now_and_then(figures: Sequence[BriefFigure], wide: int = 1040, *, stacked: bool = False) -> Markup:
     """Return two bars for each figure of the first screen: under the base layout and the recommended one.
 
-    Each pair has a scale of its own, from 0 to the larger of the two. Empty without such figures.
+    Each pair has a scale of its own, from 0 to the larger of the two. ``stacked``: its name stands above it,
+    for a screen as narrow as a phone's. Empty without such figures.
     """
     rows = [(f, f.bars) for f in figures if f.bars is not None]
     if not rows:
         return Markup("")
-    left, right, tall = 250, 320, 44
+    left, right, tall, above = (0, 130, 62, 18) if stacked else (250, 320, 44, 0)
     room = wide - left - right
     label = "What the recommended layout changes: " + "; ".join(
         f"{f.label}, {f.now} now, {f.then} recommended" for f, _ in rows
     )
     out = [_svg(wide, tall * len(rows), label)]
     for i, (figure, bars) in enumerate(rows):
-        top = tall * i + 6
+        top = tall * i + 6 + above
+        x, y, anchor = (0, top - 6, "start") if stacked else (left - 14, top + 20, "end")
         out.append(
-            Markup('<text class="strong" x="{}" y="{}" text-anchor="end">{}</text>').format(
-                left - 14, top + 20, figure.label
+            Markup('<text class="strong" x="{}" y="{}" text-anchor="{}">{}</text>').format(
+                x, y, anchor, figure.label
             )
         )
         shown = (

@@ -81,6 +81,7 @@ def render(
         if r is None
         else list(dict.fromkeys(h.label for p in r.if_bought for h in p.headlines)),
         picture="" if shown is None else charts.now_and_then(shown.figures),
+        narrow="" if shown is None else charts.now_and_then(shown.figures, 360, stacked=True),
         datasets=[] if r is None else _datasets(r),
         properties=_COLUMNS,
         create="" if r is None or not _zfs(r) else _multiline(commands.create_commands(r)),

@@ -70,12 +70,16 @@ def _value(row: Row, metric: str, unit: str) -> str:
     return units.show(row.values[metric], unit) if metric in row.values else "–"
 
 
+def _but(first: Row) -> str:
+    return f" Row 1 comes first, but {first.passed_over}." if first.passed_over else ""
+
+
 def ranking(r: Recommendation, top: int | None = TOP) -> RenderableType:
     """Return the whole ranking: the layouts in order, those set apart, those that failed."""
     baseline = next((row for row in [*r.ranking, *r.set_apart] if row.baseline), None)
     per = bool(r.per_operation)
     parts: list[RenderableType] = [
-        Text(f"Recommended: {row.layout}, row {row.rank}: the plainest of those as good as the best.\n")
+        Text(f"Recommended: {row.layout}, row {row.rank}.{_but(r.ranking[0])}\n")
         for row in r.ranking[1:]
         if row.recommended
     ]

@@ -25,14 +25,13 @@ from ztune.errors import unwritten
 from ztune.onhost.host import shared_files
 from ztune.onhost.words import ROLES
 from ztune.trace.compressibility import CHUNK, compressor
-from ztune.trace.manifest import Compressibility
+from ztune.trace.manifest import DEFAULT_RATIO, Compressibility, content_unknown
 from ztune.trace.reader import Trace
 from ztune.trace.repeats import repeats
 
 UNTOUCHED = " untouched"  # after a role: the content of what is not touched
 SYNTHESIS_VERSION = 1  # part of the file names, so that a changed recipe makes new files
 POOL_CHUNKS = 16  # chunks of 1 MiB per synthesised pool
-DEFAULT_RATIO = 2.0  # where nothing was measured; never zeros, never pure noise
 UNIT = 32  # bytes
 _TRIAL_CHUNKS = 2  # made and compressed in each step of the calibration
 _STEPS = 20
@@ -79,10 +78,7 @@ def content_pools(trace: Trace, folder: Path, warnings: list[str] | None = None)
             pools[role] = pool
             continue
         if not any(entry.algorithm == "lz4" for entry in measured) and warnings is not None:
-            warnings.append(
-                f"how well the files of role {role} compress was not measured;"
-                f" replay writes content that lz4 compresses {DEFAULT_RATIO:g}:1"
-            )
+            warnings.append(content_unknown(role))
         pools[role] = _pool(role, measured, folder)
     if warnings is not None:
         warnings += repeats(trace.manifest.compressibility)

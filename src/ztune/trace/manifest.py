@@ -22,6 +22,7 @@ MANIFEST = "trace.json"
 EVENTS_FILE = "events.parquet"
 PARTIAL = ".partial"  # of what is not whole yet
 INT64_MAX = 2**63 - 1
+DEFAULT_RATIO = 2.0  # of a replay's content where nothing was measured; never zeros, never pure noise
 
 
 def printable_path(path: object) -> object:
@@ -222,6 +223,14 @@ class Manifest(_Part):
     def to_json(self) -> str:
         """Return the text of ``trace.json``."""
         return json.dumps(self.model_dump(mode="json"), indent=1, ensure_ascii=False) + "\n"
+
+
+def content_unknown(role: str) -> str:
+    """Return the warning of a replay whose content for ``role`` is made up, since nothing was measured."""
+    return (
+        f"how well the files of role {role} compress was not measured;"
+        f" replay writes content that lz4 compresses {DEFAULT_RATIO:g}:1"
+    )
 
 
 def parse(text: str | bytes, where: str | Path) -> Manifest:

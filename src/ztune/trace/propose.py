@@ -26,6 +26,8 @@ SYNCED = 0.5
 """Of the writes: from this share on they are taken as synced as they come, as those of a log are."""
 SMALL = 16 << 10
 """Bytes: writes of a log, unless it is synced, are smaller than this on average."""
+APPENDED = 5
+"""Writes of each file: a log that is not synced has as many, and a small file written at once has fewer."""
 LEFT_OUT = 0.05
 """Of all bytes that were read and written: files of one kind without a role that moved so much are named."""
 _NAMED = 3  # kinds of files that a sentence names
@@ -104,21 +106,33 @@ def without_role(trace: Trace) -> str:
     for part in trace.parts("op", "file", "size"):
         calls = np.isin(part["op"], (Op.READ, Op.WRITE, Op.COPY))
         moved += np.bincount(part["file"][calls], weights=part["size"][calls], minlength=len(every))
-    kinds: dict[str, float] = {}
+    bytes_by_path: dict[str, float] = {}
     for i in lone:
-        glob = _glob(every[i].path)
-        kinds[glob] = kinds.get(glob, 0.0) + float(moved[i])
-    whole = float(moved.sum())
+        bytes_by_path[every[i].path] = bytes_by_path.get(every[i].path, 0.0) + float(moved[i])
+    named, share = unknown_kinds(bytes_by_path, float(moved.sum()))
+    if not named:
+        return ""
+    return (
+        f"Left out: {named}, with {share:.0%} of the recorded bytes. No rule knows "
+        f"them, so they have no role, and nothing here is about them; `ztune trace roles` proposes one."
+    )
+
+
+def unknown_kinds(moved: Mapping[str, float], whole: float) -> tuple[str, float]:
+    """Return the kinds of files that moved much, as a list in words, and their share of ``whole``.
+
+    ``moved``: the bytes of files that no rule knows, by path; ``whole``: those of all files. "" and 0 where
+    no kind moved much.
+    """
+    kinds: dict[str, float] = {}
+    for path, size in moved.items():
+        kinds[_glob(path)] = kinds.get(_glob(path), 0.0) + size
     least = max(LEAST_BYTES, LEFT_OUT * whole)
     found = sorted((glob for glob, n in kinds.items() if n >= least), key=lambda glob: -kinds[glob])
     if not found:
-        return ""
-    share = sum(kinds[glob] for glob in found) / whole
+        return "", 0.0
     more = f" and {len(found) - _NAMED} more kinds of files" if len(found) > _NAMED else ""
-    return (
-        f"Left out: {', '.join(found[:_NAMED])}{more}, with {share:.0%} of the recorded bytes. No rule knows "
-        f"them, so they have no role, and nothing here is about them; `ztune trace roles` proposes one."
-    )
+    return ", ".join(found[:_NAMED]) + more, sum(kinds[glob] for glob in found) / whole
 
 
 def _glob(path: str) -> str:
@@ -166,7 +180,10 @@ def _by_use(
         if reads_on >= IN_SEQUENCE:
             return "source", "read from front to back, not written"
         return "data", f"read in pieces of {_about(read / reads)}, here and there, not written"
-    writes_on = sum(g.writes.count * g.writes.sequential for g in groups) / writes
+    # The first write of a new file goes on from nothing. Of three in order two follow one.
+    names = {g.name for g in groups if g.writes.count}
+    begun = sum(file.created and file.path in names for file in files)
+    writes_on = (begun + sum(g.writes.count * g.writes.sequential for g in groups)) / writes
     over = sum(g.overwritten_bytes for g in groups) / written if written else 0.0
     synced = sum(g.sync_writes for g in groups) / writes
     each = written / writes
@@ -182,7 +199,7 @@ def _by_use(
             return "wal", f"written from front to back in pieces of {_about(each)}, {syncs:,} syncs"
         if over >= IN_PLACE:
             return "data", f"written over from front to back, in pieces of {_about(each)}"
-        if not reads and each < SMALL:
+        if not reads and each < SMALL and writes >= APPENDED * len(groups):
             return "wal", f"appended in pieces of {_about(each)}, not read"
         if reads:
             return "data", "written once, from front to back, and read"

@@ -368,7 +368,7 @@ class _Recorded:
         dropped = harvest.dropped + lost
         warnings = [
             *harvest.warnings,
-            *_mapping_warnings(selection, mappings, only_read),
+            *_mapping_warnings(selection, mappings, only_read, self.rules),
             *([_dropped_warning(dropped)] if dropped else []),
             *([_full_warning(self.max_bytes, harvest.duration_ns)] if harvest.full else []),
             *([_COLD] if self.pids and self.warmth is None else []),
@@ -614,7 +614,7 @@ def _extra_rows(selection: Selection, at_start: list[tuple[MappedFile, int]]) ->
 
 
 def _mapping_warnings(
-    selection: Selection, mappings: Mapping[int, int], only_read: set[int]
+    selection: Selection, mappings: Mapping[int, int], only_read: set[int], rules: RoleRules
 ) -> list[Warning_]:
     # SQLite's -shm is an index in shared memory; what counts is in the database and the WAL.
     files = selection.files
@@ -630,7 +630,12 @@ def _mapping_warnings(
             )
         )
     read = {selection.ids[n]: 1 for n in only_read if n in selection.ids}
-    read = {id_: 1 for id_ in read if files[id_].role is not None and id_ not in mappings}
+
+    def may_matter(file: TraceFile) -> bool:
+        """Say whether it has a role, or may get one later: a program or a library is not made meanwhile."""
+        return file.role is not None or (file.created and not rules.knows(file.path))
+
+    read = {id_: 1 for id_ in read if may_matter(files[id_]) and id_ not in mappings}
     if read:
         warnings.append(
             Warning_(

@@ -15,6 +15,10 @@ gzip sees. Of eight kinds of real files (programs, libraries, documentation, pac
 none came to more than 1.12, of the files of seven of our databases none to more than 1.15 (InnoDB's). What
 ``db_bench`` writes, pieces of one buffer of 1 MiB, came to 1.46, compressed by snappy to 1.82."""
 
+EMPTY = 30
+"""Where ``SHORT_SIGHTED`` itself reaches so much, records hold next to nothing but zeros (files that are
+allocated ahead, such as InfluxDB's of series), and the algorithms differ in what they make of zeros."""
+
 
 def repeats(measured: Iterable[Compressibility]) -> list[str]:
     """Return a sentence for each role whose data repeats at a distance, as no user's does.
@@ -51,7 +55,7 @@ def repeats(measured: Iterable[Compressibility]) -> list[str]:
 
 def _jump(ratios: Mapping[int, float], plain: Mapping[int, float]) -> tuple[int, int] | None:
     """Return the two neighbouring record sizes between which the jump begins; None for no jump."""
-    sizes = sorted(ratios.keys() & plain.keys())
+    sizes = sorted(size for size in ratios.keys() & plain.keys() if plain[size] < EMPTY)
     beside = [ratios[size] / plain[size] for size in sizes]
     gains = [now / min(beside[: n + 1]) for n, now in enumerate(beside)]
     if not gains or max(gains) < JUMP:
