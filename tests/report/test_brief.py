@@ -197,10 +197,19 @@ def test_what_is_as_now_is_named_where_it_has_no_line() -> None:
 
 def test_what_limits_a_search_is_said_once() -> None:
     reasons = ("The budget is used.", "Else.")
-    sure = FULL.confidence.model_copy(update={"level": "limited", "reasons": reasons})
+    sure = FULL.confidence.model_copy(update={"level": "limited", "reasons": reasons, "notes": 0})
     searched = "The budget is used. Not tried: wal_recycle=off."
     shown = text(FULL.model_copy(update={"confidence": sure, "searched": searched}))
     assert shown.count("The budget is used.") == 1 and "How sure   limited. Else." in shown
+
+
+def test_a_note_is_not_taken_for_what_limits() -> None:
+    reasons = ["The budget is used.", "A note."]
+    sure = FULL.confidence.model_copy(update={"level": "limited", "reasons": reasons, "notes": 1})
+    shown = text(FULL.model_copy(update={"confidence": sure, "searched": "The budget is used."}))
+    assert "How sure   limited. How far was searched limits it. (1 more: --why)" in shown
+    alone = sure.model_copy(update={"reasons": ["It is short.", "A note."]})
+    assert "How sure   limited. It is short. (1 more" in text(FULL.model_copy(update={"confidence": alone}))
 
 
 def test_a_long_sentence_ends_at_a_word() -> None:

@@ -76,6 +76,9 @@ def test_one_layout_of_two_stored_screenings(two: tuple[str, str]) -> None:
     assert "Where jobs want different things" in text
     assert all(run in text for run in two)
     assert text.rindex("What to set for each role") < text.index("zfs set recordsize=")
+    commands = json.loads(call("recommend", *two, "--json").stdout)["commands"]
+    assert commands and all(" sync=standard " in line and " checksum=on " in line for line in commands)
+    assert "leave out sync=standard where sync=always" in text
 
 
 def test_weights_from_a_file_decide(two: tuple[str, str]) -> None:

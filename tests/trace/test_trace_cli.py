@@ -292,3 +292,12 @@ def test_what_to_do_next_fits_the_recording(
     record._print(build(tmp_path / "a.trace", [event] * events, files(("/d/a", role, 0))), None)
     said = capsys.readouterr().err
     assert then + f"{tmp_path}/a.trace" in said if then else "Next" not in said
+
+
+def test_where_much_is_left_out_roles_are_what_comes_next(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    event = {"t": 0, "op": Op.WRITE, "flags": Flag.POSITIONED, "offset": 0, "size": 8 << 20}
+    events = [{**event, "file": 0}, {**event, "file": 1}]
+    record._print(build(tmp_path / "a.trace", events, files(("/d/a", "data", 0), ("/d/b", None, 0))), None)
+    assert f"ztune trace roles {tmp_path}/a.trace" in capsys.readouterr().err

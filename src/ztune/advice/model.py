@@ -152,6 +152,7 @@ class Confidence(RecommendationPart):
     level: Level
     sentence: str
     reasons: list[str]
+    notes: int = 0  # so many of the last reasons do not decide the level
 
 
 class LayoutDurability(RecommendationPart):

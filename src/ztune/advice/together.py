@@ -7,6 +7,7 @@ from dataclasses import replace
 from itertools import combinations
 
 from ztune.advice import guard
+from ztune.advice.commands import settable_unseen
 from ztune.advice.hazards import hazards
 from ztune.advice.joint_base import WeighedRun, check_same, in_common, joint_base, openzfs_of
 from ztune.advice.joint_model import (
@@ -344,17 +345,12 @@ def _hazards(jobs: Sequence[WeighedRun], best: Candidate) -> list[Hazard]:
 
 
 def _commands(roles: Sequence[RoleRow], layout: Layout) -> list[str]:
-    """Return a ``zfs set`` for each dataset, its name to be filled in; ``atime=off`` as in all commands."""
+    """Return a ``zfs set`` for each dataset, its name to be filled in, as all commands have it for those of
+    which nothing is known: with ``sync`` and ``checksum`` too, which the promise of durability rests on."""
     lines = []
     for row in roles:
         dataset = next(d for d in layout.datasets if d.name == row.dataset)
-        words = [
-            f"{name}={value}"
-            for name, value in row.properties.items()
-            if not PROPERTIES[name].at_creation and (dataset.volume is None or PROPERTIES[name].volumes)
-        ]
-        if words and dataset.volume is None and "atime" not in dataset.properties:
-            words.append("atime=off")
-        if words:
+        if row.properties:  # it is on ZFS
+            words = [f"{name}={value}" for name, value in settable_unseen(dataset, layout).items()]
             lines.append(f"zfs set {' '.join(words)} POOL/{row.roles[0].upper()}")
     return lines

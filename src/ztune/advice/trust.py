@@ -139,7 +139,7 @@ def confidence(
         }
     level: Level = "weak" if doubts.weak else "limited" if doubts.limited else next(iter(sentences))
     reasons = [*doubts.weak, *doubts.limited, *doubts.notes]
-    return Confidence(level=level, sentence=sentences[level], reasons=reasons)
+    return Confidence(level=level, sentence=sentences[level], reasons=reasons, notes=len(doubts.notes))
 
 
 def _made_up(now: Standing, chosen: LayoutResult, manifest: Manifest) -> list[str]:

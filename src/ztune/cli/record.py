@@ -258,9 +258,11 @@ def _print(trace: Trace, status: int | None) -> None:
         output.echo("The trace keeps content: blocks of the files are in its folder samples.")
     for warning in manifest.warnings:
         output.echo(f"warning: {warning.message}", err=True)
-    for text in filter(None, (without_role(trace), *lacking(trace))):
+    left_out = without_role(trace)
+    for text in filter(None, (left_out, *lacking(trace))):
         output.echo(f"warning: {text}", err=True)
     sys.stdout.flush()
     if manifest.events:
-        then = "screen" if roles else "trace roles"  # without a role there is nothing to replay
+        # Without a role there is nothing to replay, and what has none is left out.
+        then = "screen" if roles and not left_out else "trace roles"
         output.echo(f"Next: ztune trace show {trace.path}   ztune {then} {trace.path}", err=True)

@@ -208,7 +208,11 @@ def _sure(r: Recommendation) -> BriefSaid:
     if r.confidence.level in ("good", "fair"):
         text = r.confidence.sentence.partition(": ")[2]
         return BriefSaid(text[:1].upper() + text[1:], len(reasons))
-    return BriefSaid(reasons[0] if reasons else r.confidence.sentence, max(0, len(reasons) - 1))
+    decide = r.confidence.reasons[: len(r.confidence.reasons) - r.confidence.notes]
+    first = next((text for text in reasons if text in decide), "")
+    if not first and len(reasons) < len(r.confidence.reasons):
+        return BriefSaid("How far was searched limits it.", len(reasons))
+    return BriefSaid(first or r.confidence.sentence, max(0, len(reasons) - 1))
 
 
 def warnings(r: Recommendation) -> list[BriefSaid]:

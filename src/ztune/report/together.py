@@ -11,6 +11,7 @@ from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 
+from ztune.advice.commands import UNSEEN
 from ztune.advice.joint_model import JobAdvice, JobRatio, JointRecommendation
 from ztune.advice.model import Level, SettingChange
 from ztune.advice.together import ALWAYS
@@ -63,6 +64,7 @@ def view(r: JointRecommendation) -> RenderableType:
     parts += [Text(), _heading("Commands, once POOL/… are your datasets' names")]
     parts += [_indent(" \\\n    ".join(textwrap.wrap(line, _WIDTH - 4))) for line in r.commands]
     parts.append(_indent("recordsize and compression change what is written from then on.", "dim"))
+    parts.append(_indent(UNSEEN, "dim"))
     return Group(*parts)
 
 
