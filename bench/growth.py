@@ -215,7 +215,8 @@ def main() -> int:
             return 3
         with Store.open() as store:
             last = store.run()
-            replayed = {one.path: one for one in [Trace.open(path.resolve()), *made_of(Trace.open(path))]}
+            whole = Trace.open(path.resolve())
+            replayed = {one.path: one for one in (whole, *made_of(whole))}
             trace = replayed.get(Path(last.trace_path))
             trials = store.trials(last.id) if trace is not None else []
         windows = trace.manifest.windows if trace is not None else []

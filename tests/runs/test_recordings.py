@@ -190,6 +190,14 @@ set = { "data.recordsize" = "32K", "data.compression" = "off" }
     assert 'workload.clients=8; layout "both"' in found.notes[-1]
 
 
+@pytest.mark.parametrize(("flag", "value"), [("--role", "/db/*=data"), ("--windows", "1x5s")])
+def test_what_is_of_a_recording_goes_with_one_that_is_named(
+    file: Path, stand_in_engine: Path, flag: str, value: str
+) -> None:
+    code, _, err = invoke("screen", "--study", str(file), flag, value)
+    assert code == 2 and err.startswith(f"ztune: {flag} ") and "of a recording; name its TRACE" in err
+
+
 def test_a_study_of_nothing_but_jobs_that_were_not_recorded_is_refused(
     file: Path, trace: Trace, stand_in_engine: Path
 ) -> None:

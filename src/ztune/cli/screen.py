@@ -32,6 +32,7 @@ from ztune.cli._options import (
     processor_option,
     profile_option,
     role_option,
+    said,
     sample_option,
     seed_option,
     takes,
@@ -64,6 +65,9 @@ from ztune.trace import excerpt, reassign
 from ztune.trace.reader import Trace
 from ztune.trace.roles import RoleRules
 from ztune.trace.sampling import parse_rate
+
+_AS_ASKED = ("--jobs", "--seed", "--budget", "--timeout", "--on", "--openzfs", "--all", "--json")
+"""What may be said of a run that is resumed."""
 
 
 @click.command("screen")
@@ -181,16 +185,7 @@ def command(
             sample=parse_rate(sample) if sample else 0, load=load or "",
         )  # fmt: skip
         if resume is not None:
-            given = {
-                "--study": study_name, "--profile": profile, "--arc": arc, "--name": name,
-                "--role": ", ".join(roles) or None, "--have": have or None,
-                "--advice": " ".join(advice) or None, "--age": age, "--with": beside,
-                "--cores": None if cores is None else str(cores), "--processor": processor,
-                "--sample": sample, "--load": load, "--windows": windows,
-                "--no-elsewhere": no_elsewhere or None,
-            }  # fmt: skip
-            wrong = [flag for flag, value in given.items() if value is not None]
-            if wrong:
+            if wrong := said("trace", "--resume", *_AS_ASKED):
                 raise InputError(f"{wrong[0]} can't be changed when a run is resumed; start a new run")
             opened = None if trace is None else resolve(str(trace), "trace", store=store)
             run = _unfinished(store, resume, opened)
@@ -210,6 +205,8 @@ def command(
             if trace is None:
                 if roles:
                     raise InputError("--role changes the roles of a recording; name its TRACE")
+                if windows is not None:
+                    raise InputError("--windows takes a part of a recording; name its TRACE")
                 assert asked is not None
                 study, opened, others = _recorded(asked, profile, arc, options.budget)
             else:
@@ -217,7 +214,7 @@ def command(
                 if roles:
                     rules = RoleRules.parse(roles, builtin=False).rules
                     opened = reassign.beside(opened, reassign.with_roles(opened, rules))
-                opened = _in_windows(opened, windows, sample, beside)
+                opened = _in_windows(opened, windows, options.sample, beside)
                 study = study_for(opened, study_name, profile, arc)
                 study = recordings.replayable(study, opened, study_name)
                 others = recordings.found(study, opened, options.budget, study_name)
@@ -268,13 +265,13 @@ def _replays_on(on: str | None, live: LiveView) -> Iterator[Executor]:
         yield executor
 
 
-def _in_windows(trace: Trace, given: str | None, sample: str | None, beside: str | None) -> Trace:
+def _in_windows(trace: Trace, given: str | None, sample: int, beside: str | None) -> Trace:
     """Return the windows of ``trace`` that are asked for, or those of a long recording; else ``trace``."""
     if given is not None and beside is not None and given != "all":
         raise InputError("--windows can't be replayed with --with; leave out one of the two")
     if given is not None:
         asked = excerpt.parse(given)
-    elif beside is not None or sample == "1/1":
+    elif beside is not None or sample == 1:
         asked = None
     else:
         asked = excerpt.usual(trace.manifest)
@@ -283,8 +280,8 @@ def _in_windows(trace: Trace, given: str | None, sample: str | None, beside: str
     with waiting(f"looking for {asked} of {trace.path}"):
         found = excerpt.of(trace, asked)
     if given is None:
-        said = next(w.message for w in found.manifest.warnings if w.code == excerpt.CODE)
-        output.echo(f"ztune: {said} --windows all replays everything.", err=True)
+        part = next(w.message for w in found.manifest.warnings if w.code == excerpt.CODE)
+        output.echo(f"ztune: {part} --windows all replays everything.", err=True)
     return found
 
 

@@ -175,11 +175,8 @@ class _Walk:
         if self._denied:
             yield f"{len(self._denied)} folders could not be read, such as {self._denied[0]}"
         if self._others:
-            one = self._others == 1
-            yield (
-                f"{self._others} file{'' if one else 's'} play{'s' if one else ''} no known role, and "
-                f"{'is' if one else 'are'} left out"
-            )
+            plays, are = ("file plays", "is") if self._others == 1 else ("files play", "are")
+            yield f"{self._others} {plays} no known role, and {are} left out"
 
     def add_listed(self, listed: Mapping[str, str]) -> None:
         for path, role in listed.items():

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from ztune.onhost.words import ROLES
 from ztune.trace.manifest import Manifest
 from ztune.trace.reader import Trace
-from ztune.trace.schema import Flag, Op
+from ztune.trace.schema import Op
+from ztune.trace.syncs import synced
 from ztune.units import counted
 
 LEAST_COMMITS = 100
@@ -97,12 +98,11 @@ def recorded(trace: Trace) -> dict[str, Recorded]:
         role, op, size = of_file[part["file"]], part["op"], part["size"]
         writes = op == Op.WRITE
         moved = (writes | np.isin(op, (Op.READ, Op.COPY))) & (size >= TINY)
-        synced = np.isin(op, (Op.FSYNC, Op.FDATASYNC, Op.MSYNC))
-        synced |= writes & ((part["flags"] & int(Flag.SYNC | Flag.DSYNC)) != 0)
+        waited = synced(part) & (op != Op.SYNC)
         every += int(np.count_nonzero(op == Op.SYNC))
         calls += np.bincount(role[moved], minlength=len(names))
         moved_bytes += np.bincount(role[moved], weights=size[moved], minlength=len(names))
-        commits += np.bincount(role[synced], minlength=len(names))
+        commits += np.bincount(role[waited], minlength=len(names))
         written += np.bincount(role[writes], minlength=len(names))
     return {
         name: Recorded(

@@ -28,11 +28,12 @@ from ztune.onhost.host import shared_files
 from ztune.trace.manifest import FileName, Manifest, RecordedWindow, TraceFile, Warning_
 from ztune.trace.reader import Columns, Trace
 from ztune.trace.regions import MOVED
-from ztune.trace.schema import Flag, Op
+from ztune.trace.schema import Op
 from ztune.trace.spool import Rows
+from ztune.trace.syncs import synced
 from ztune.trace.windows import with_growth
 from ztune.trace.writer import EVENT_DTYPE, TraceWriter
-from ztune.units import counted
+from ztune.units import counted, listed
 
 CALLS = 2_000_000
 """A recording of so many calls is replayed whole by default: a minute at 20,000 a second has 1.2 million."""
@@ -171,11 +172,7 @@ class _Counts:
         """Return what part of the recording ``windows`` are."""
         seconds = (windows[0][1] - windows[0][0]) / _S
         shares = [f"{share:.2%} {words}" for words, share in self._shares(windows)]
-        said = ""
-        if shares:
-            said = (
-                f", with {', '.join(shares[:-1])} and {shares[-1]}" if shares[1:] else f", with {shares[0]}"
-            )
+        said = f", with {listed(shares)}" if shares else ""
         what = (
             f"{counted(len(windows), 'window')} of {seconds:,.1f} s {'are' if windows[1:] else 'is'} replayed"
         )
@@ -200,14 +197,11 @@ class _Counts:
 
 def _done(part: Columns) -> tuple[Floats, Floats, Floats, Floats]:
     op, size = part["op"], part["size"].astype(np.float64)
-    writes = (op == Op.WRITE) | (op == Op.COPY)
-    syncs = np.isin(op, (Op.FSYNC, Op.FDATASYNC, Op.MSYNC, Op.SYNC))
-    syncs |= writes & ((part["flags"] & int(Flag.SYNC | Flag.DSYNC)) != 0)
     return (
         (op != Op.WARM).astype(np.float64),
         np.where(op == Op.READ, size, 0.0),
-        np.where(writes, size, 0.0),
-        syncs.astype(np.float64),
+        np.where((op == Op.WRITE) | (op == Op.COPY), size, 0.0),
+        synced(part).astype(np.float64),
     )
 
 
@@ -249,6 +243,8 @@ class _Cut:
         that it stays known which file is which."""
         yield self._warming
         for rows in _rows(trace):
+            if len(rows) and rows["t"][0] >= self._ends[-1]:
+                return
             inside = self._inside(rows)
             names = ~inside & np.isin(rows["op"], _NAMES) & (rows["t"] < self._begins[-1])
             names &= ~self._unseen[rows["file"]]

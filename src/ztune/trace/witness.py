@@ -12,7 +12,7 @@ from typing import Any
 
 from ztune.onhost.declared import KNOWN, TOGETHER, Declared
 from ztune.trace.reader import Trace
-from ztune.trace.schema import Flag, Op
+from ztune.trace.schema import Op
 from ztune.units import counted, plural
 
 KEY = "witness"
@@ -86,6 +86,8 @@ def witness(trace: Trace) -> Witness | None:
     """Return what ``trace`` shows; None where part of it may not have been seen. Raises InputError."""
     import numpy as np  # here, as what a run has kept takes no NumPy
 
+    from ztune.trace.syncs import synced
+
     manifest = trace.manifest
     if manifest.dropped or any(w.code in _BLIND for w in manifest.warnings):
         return None
@@ -96,12 +98,8 @@ def witness(trace: Trace) -> Witness | None:
     of_role = np.isin(roles, ["wal"] if log else ["data", "index"])
     written = syncs = 0
     for part in trace.parts("op", "flags", "file"):
-        op = part["op"]
-        writes = op == Op.WRITE
-        synced = np.isin(op, (Op.FSYNC, Op.FDATASYNC, Op.MSYNC, Op.SYNC))
-        synced |= writes & ((part["flags"] & int(Flag.SYNC | Flag.DSYNC)) != 0)
-        written += int(np.count_nonzero(writes & of_role[part["file"]]))
-        syncs += int(np.count_nonzero(synced))
+        written += int(np.count_nonzero((part["op"] == Op.WRITE) & of_role[part["file"]]))
+        syncs += int(np.count_nonzero(synced(part)))
     return Witness(
         operations=_count(result.get("operations")),
         unit=str(result.get("unit") or "operation"),
