@@ -8,7 +8,7 @@ from typing import Any
 import evidence as ev
 import pytest
 from candidates_made import candidate
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ztune.analysis.choose import plainest
@@ -64,6 +64,7 @@ values = st.floats(0.001, 1e6)
 
 
 @given(st.lists(st.tuples(values, values, values), min_size=1, max_size=12), st.floats(0, 0.5))
+@example([(478925.0, 9.0, 1.0), (487633.0, 2.0, 1.0), (670475.0, 1.0, 1.0)], 0.375)
 def test_every_layout_gets_one_place_and_the_first_is_within_the_tolerance(
     triples: list[tuple[float, float, float]], within: float
 ) -> None:

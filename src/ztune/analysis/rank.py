@@ -112,16 +112,19 @@ def select(
         if len(left) == 1:
             break
         price = _pricing(left, metric, minimise[position + 1 :], within, PRICE if position else FIRST_PRICE)
-        # The nearest are asked first: of many layouts, to hold each against each other takes long.
+        # The nearest are asked first: of many layouts, to hold each against each other takes long. The
+        # tolerance counts from the least as long as one within it is worth its price.
+        near: list[LayoutResult] = []
         for once in itertools.count():
             least = min(_value(c, metric) for c in left)
-            near = [c for c in left if _value(c, metric) <= least * (1 + within)]
-            prices = {c.hash: said for c in near if (said := price(c))}
+            asked = [c for c in left if _value(c, metric) <= least * (1 + within)]
+            prices = {c.hash: said for c in asked if (said := price(c))}
             if once == 0:
                 held |= prices
-            if not prices:
-                break
             left = [c for c in left if c.hash not in prices]
+            near = [c for c in asked if c.hash not in prices]
+            if near:
+                break
         far = (c for c in left if _value(c, metric) > least * (1 + within) and not price(c))
         # Of the first metric it is enough that there is one; how many there are is said of the others.
         left = [*near, *(far if position else itertools.islice(far, 1))]
