@@ -1,6 +1,7 @@
 """How near predicted throughput comes to the database's own on a mount, of jobs that go as fast as they can.
 
     python bench/throughput.py --state FILE postgres-oltp:hdd-7200 [--layouts NAME …] [--calls 55,57,173]
+    python bench/throughput.py --state FILE postgres-oltp,clients=1:ssd-sata    with other parameters
     chrt -r 1 python bench/throughput.py …       before all else on the machine, which matters
     python bench/throughput.py --state FILE      the tables of what is there
 
@@ -49,6 +50,7 @@ LAYOUTS = (
 )
 GOAL = 0.15
 CALLS = ("sync_latency_ms", "read_latency_ms")
+OPERATIONS = "operation_latency_ms"
 SHARES = ("p50", "p95", "p99")
 
 
@@ -82,30 +84,31 @@ def _trials(run: str) -> dict[str, dict[str, Any]]:
 
 def measure(pair: str, given: argparse.Namespace, state: dict[str, Any]) -> None:
     """Do what is missing of a workload on a profile. Raises ZtuneError."""
-    workload, _, profile = pair.partition(":")
+    job, _, profile = pair.partition(":")
+    workload, *more = job.split(",")
     if workload not in PARAMS or not profile:
         raise ZtuneError(f'"{pair}" is no pair; write WORKLOAD:PROFILE, such as postgres-oltp:hdd-7200')
 
     def keep() -> None:
         given.state.write_text(json.dumps(state, indent=1))
 
-    params = [word for p in PARAMS[workload] for word in ("-p", p)]
+    params = [word for p in [*PARAMS[workload], *more] for word in ("-p", p)]
     mine = state.setdefault(pair, {"run": None, "predicted": {}})
     with tempfile.TemporaryDirectory(prefix="ztune-throughput-") as name:
         study = _study(workload, profile, Path(name))
-        if workload not in state.setdefault("recordings", {}):
+        if job not in state.setdefault("recordings", {}):
             words = ["--study", study, "--budget", "1", "--no-elsewhere", "--out", f"{name}/o", *params]
             ztune("tune", workload, *words)
             run = json.loads(Path(f"{name}/o/run.json").read_text(encoding="utf-8"))["run"]
             with Store.open() as store:
-                state["recordings"][workload] = store.run(run).trace_path
+                state["recordings"][job] = store.run(run).trace_path
             keep()
         if mine["run"] is None:
             chosen = [word for one in given.layouts for word in ("--layouts", one)]
             words = ["--on", "mount", "--caches", "cold", "--blocks", f"{given.blocks}:{given.blocks}"]
             mine["run"] = ztune("run", study, *words, *params, *chosen)["run"]
             keep()
-        trace = Trace.open(Path(state["recordings"][workload]))
+        trace = Trace.open(Path(state["recordings"][job]))
         replay = CostlyCalls(trace, engine.check(), timeout_s=3600)
         replay.calls = dict(zip(("read_us", "write_us", "sync_us"), given.calls, strict=True))
         resolved = study_for(trace, study, None, None)
@@ -123,7 +126,7 @@ def measure(pair: str, given: argparse.Namespace, state: dict[str, Any]) -> None
             mine["predicted"][layout.name] = {
                 "per_second": replay.first / found["model"]["most_s"],
                 "commits": found["zil"]["commits"] / workload_of.result["operations"],
-                **{key: found["model"][key] for key in CALLS},
+                **{key: found["model"][key] for key in (*CALLS, OPERATIONS) if key in found["model"]},
             }
             keep()
 
@@ -150,21 +153,21 @@ def show(pair: str, mine: dict[str, Any]) -> None:
 
 
 def show_latencies(pair: str, mine: dict[str, Any]) -> None:
-    """Print a table: what operations took, of which nothing is predicted, and what their calls did."""
+    """Print a table: what operations and their calls took, on the mount and as predicted."""
     heads = " | ".join(f"{p}: mount | predicted" for p in SHARES)
-    print(f"\n| {pair}: layout | operation: {', '.join(SHARES)} | call | {heads} |")
-    print("| --- | --- | --- |" + " --- | --- |" * len(SHARES))
+    print(f"\n| {pair}: layout | what | {heads} |")
+    print("| --- | --- |" + " --- | --- |" * len(SHARES))
     for name, result in _trials(mine["run"]).items():
-        guess, job = mine["predicted"].get(name, {}), result["job"]["latency_ms"]
-        for key in CALLS:
-            real = result["measure"].get(key, {})
-            if key not in guess or not real.get("count"):
+        guess = mine["predicted"].get(name, {})
+        calls = {key: result["measure"].get(key, {}) for key in CALLS}
+        for key, real in {OPERATIONS: result["job"]["latency_ms"], **calls}.items():
+            if key not in guess or not real.get("p50"):
                 continue
             cells = [
                 f"{real[p]:.2f} | {guess[key][p]:.2f} ({guess[key][p] / real[p] - 1:+.0%})" for p in SHARES
             ]
-            own = ", ".join(f"{job[p]:.1f}" for p in SHARES if p in job)
-            print(f"| {name} | {own} | {key.partition('_')[0]} | {' | '.join(cells)} |")
+            what = "operation" if key == OPERATIONS else key.partition("_")[0]
+            print(f"| {name} | {what} | {' | '.join(cells)} |")
 
 
 def main() -> int:

@@ -12,7 +12,7 @@ void files_name(const rfile_t *f, char *name, size_t len)
 	(void)snprintf(name, len, "file%010" PRIu32 ".%" PRIu32, f->id, f->names);
 }
 
-static void note(samples_t *s, waits_t *dataset, int64_t ns, double calls)
+void files_note(samples_t *s, waits_t *dataset, int64_t ns, double calls)
 {
 	double ms = (double)MAX(ns, 0) / 1e6;
 
@@ -154,7 +154,7 @@ static int op_read(const op_t *o, rfile_t *f)
 	R.r->reads += each;
 	rc = files_read(f, (uint64_t)o->offset, (uint64_t)o->size, &got);
 	R.r->read_bytes += (double)got * each;
-	note(&R.r->read_lat, &R.r->dataset_waits[f->dataset].read, replay_now() - start, each);
+	files_note(&R.r->read_lat, &R.r->dataset_waits[f->dataset].read, replay_now() - start, each);
 	return rc;
 }
 
@@ -226,10 +226,10 @@ static int op_write(const op_t *o, rfile_t *f, bool *commit)
 	room = (int64_t)fl_room_waited() - room;
 	if (room > 0 && each > 1.0) {
 		/* One of those that it stands for waits until there is room for all of them. */
-		note(&R.r->write_lat, waits, took, 1.0);
-		note(&R.r->write_lat, waits, took - room, each - 1.0);
+		files_note(&R.r->write_lat, waits, took, 1.0);
+		files_note(&R.r->write_lat, waits, took - room, each - 1.0);
 	} else {
-		note(&R.r->write_lat, waits, took, each);
+		files_note(&R.r->write_lat, waits, took, each);
 	}
 	return rc;
 }
@@ -344,7 +344,7 @@ static void commit_file(const rfile_t *f)
 	else
 		for (size_t i = 0; i < R.spec->ndatasets; i++)
 			fl_commit_volume(R.vols[i]);
-	note(&R.r->sync_lat, f != NULL ? &R.r->dataset_waits[f->dataset].sync : NULL, replay_now() - start, 1.0);
+	files_note(&R.r->sync_lat, f != NULL ? &R.r->dataset_waits[f->dataset].sync : NULL, replay_now() - start, 1.0);
 	if (f == NULL)
 		return;
 	role = &R.r->role_syncs[f->content - R.content];

@@ -59,6 +59,7 @@ typedef struct {
 	/* Commits, or calls where there are next to none, that had ended by the end of each part of the trace's length. */
 	uint64_t ended[RESULT_PARTS], recorded[RESULT_PARTS];
 	samples_t sync_lat, read_lat, write_lat;
+	samples_t operations; /* closed: from one commit of a client to its next */
 } result_t;
 
 extern bool replay_progress;

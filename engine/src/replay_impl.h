@@ -83,8 +83,11 @@ typedef struct {
 	commits_t *holds;          /* it has written this log and is to sync it */
 	uint64_t asked[SPEC_LOGS]; /* by log: which of its commits its own is that is under way, 0: none */
 	bool commits;              /* closed: it is one of those whose commits are the job's */
-	bool background;           /* closed: it writes what they have made dirty */
-	int64_t at;                /* trace time of the call that it has come to */
+	bool operates;             /* closed: each of its operations has a sync of its own */
+	bool has_committed;        /* … and at committed, trace time, it had its last */
+	int64_t committed;
+	bool background; /* closed: it writes what they have made dirty */
+	int64_t at;      /* trace time of the call that it has come to */
 	pending_t *pending;
 	size_t npending, pending_room;
 	vqueue_t waiting;
@@ -175,6 +178,8 @@ extern const fl_new_t files_new;
 void files_name(const rfile_t *f, char *name, size_t len);
 rfile_t *files_known(int32_t id);
 int files_do(const op_t *o);
+/* Keeps what a call took, and of which dataset, if that is asked for. */
+void files_note(samples_t *s, waits_t *dataset, int64_t ns, double calls);
 int files_read(rfile_t *f, uint64_t off, uint64_t left, uint64_t *total);
 /* Nobody has it open any more. */
 void files_destroy(rfile_t *f);

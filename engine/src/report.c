@@ -318,6 +318,8 @@ static json_t *measure(const spec_t *spec, result_t *r)
 	(void)json_object_set_new(o, "sync_latency_ms", latency(&r->sync_lat));
 	(void)json_object_set_new(o, "read_latency_ms", latency(&r->read_lat));
 	(void)json_object_set_new(o, "write_latency_ms", latency(&r->write_lat));
+	if (r->operations.n > 0)
+		(void)json_object_set_new(o, "operation_latency_ms", latency(&r->operations));
 	(void)json_object_set_new(o, "by_dataset", dataset_latencies(spec, r));
 	(void)json_object_set_new(o, "by_role", role_latencies(spec, r));
 	(void)json_object_set_new(m, "model", o);

@@ -241,6 +241,20 @@ static int call_sync(commits_t *log, uint64_t i)
 	return rc;
 }
 
+/*
+ * The thread has committed.  Where each operation of the job has a sync of its own, what a thread takes from one to the next
+ * is what an operation takes: of most of them, as the pace.
+ */
+static void committed(thread_t *t)
+{
+	if (!t->operates || R.paced > R.most)
+		return;
+	if (t->has_committed)
+		files_note(&R.r->operations, NULL, replay_now() - t->committed, 1.0);
+	t->has_committed = true;
+	t->committed = replay_now();
+}
+
 /* One call, from its beginning to its end. */
 static void call(uint64_t i)
 {
@@ -295,6 +309,8 @@ static void call(uint64_t i)
 		R.ended[i] = replay_now();
 	if (paces(o) && ++R.paced == R.most)
 		R.r->most_s = (double)replay_now() / 1e9;
+	if (order_syncs(o))
+		committed(&R.threads[o->thread]);
 	/* What is later than the trace is long ended in none of its parts. */
 	if (paces(o) && replay_now() <= R.recorded)
 		R.r->ended[part_of(replay_now())]++;
@@ -505,8 +521,10 @@ static void find_background(uint64_t first)
 		const op_t *o = &R.ops->op[i];
 
 		writes[o->thread] += o->op == OP_WRITE;
-		if (order_syncs(o) && o->file >= 0 && (size_t)o->file < R.nfiles && R.order.file[o->file].shared)
-			most = MAX(most, ++syncs[o->thread]);
+		if (order_syncs(o) && o->file >= 0 && (size_t)o->file < R.nfiles && R.order.file[o->file].shared) {
+			syncs[o->thread]++;
+			most = MAX(most, syncs[o->thread]);
+		}
 	}
 	for (uint32_t i = 0; i < R.ops->nthreads && most >= COMMITS_LEAST; i++) {
 		thread_t *t = &R.threads[i];
@@ -520,6 +538,33 @@ static void find_background(uint64_t first)
 		R.job.sum += t->commits ? t->at : 0;
 	}
 	R.job.least = INT64_MAX;
+	free(syncs);
+}
+
+#define OWN 0.1 /* Share of the operations by which there may be more syncs, or fewer, and each still has one. */
+
+/* Closed: finds the threads of which each operation has a sync, if the job's have.  Those with few syncs are not the job's. */
+static void find_operations(uint64_t first)
+{
+	uint64_t *syncs, most = 0;
+	double all = 0;
+
+	if (R.spec->operations == 0)
+		return;
+	syncs = calloc((size_t)R.ops->nthreads + 1, sizeof(*syncs));
+	if (syncs == NULL)
+		abort();
+	for (uint64_t i = first; i < R.ops->nops; i++)
+		syncs[R.ops->op[i].thread] += order_syncs(&R.ops->op[i]);
+	for (uint32_t i = 0; i < R.ops->nthreads; i++)
+		most = MAX(most, syncs[i]);
+	for (uint32_t i = 0; i < R.ops->nthreads && most >= COMMITS_LEAST; i++) {
+		R.threads[i].operates = syncs[i] * COMMITS_SHARE >= most;
+		all += R.threads[i].operates ? (double)syncs[i] : 0;
+	}
+	if (fabs(all / (double)R.spec->operations - 1.0) > OWN)
+		for (uint32_t i = 0; i < R.ops->nthreads; i++)
+			R.threads[i].operates = false;
 	free(syncs);
 }
 
@@ -651,8 +696,10 @@ int threads_run(uint64_t first)
 		t->next = (uint32_t)(i - 1);
 	}
 	find_pace(first);
-	if (R.spec->closed)
+	if (R.spec->closed) {
 		find_background(first);
+		find_operations(first);
+	}
 	if (R.spec->closed || R.spec->nlogs > 0)
 		find_logs(first);
 	if (R.spec->closed && R.order.think > 0)

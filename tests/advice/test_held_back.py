@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import evidence as ev
+import pytest
 from rich.console import Console
 
 from ztune.advice.model import Recommendation
@@ -67,6 +68,22 @@ def test_the_throughput_of_a_job_without_a_rate_is_predicted_as_a_multiple_of_th
     found = predicted_load(r)
     assert found is not None and found.heads[0] == "throughput" and ACCURACY in found.meaning
     assert {row.layout: cells[0] for row, cells in found.rows} == {"base": "×1.00", LOG: "×1.50"}
+
+
+@pytest.mark.parametrize("told", [False, True])
+def test_what_an_operation_takes_is_predicted_where_each_has_a_sync(told: bool) -> None:
+    took = {"operation_latency_ms": {"count": 500, "p50": 4.0, "p99": 9.0}} if told else {}
+
+    def measure(layout: Layout) -> dict[str, Any]:
+        found = ev.toy_measure(layout)
+        return {**found, "model": {**found["model"], "speed": 0.4, **took}}
+
+    layouts = [x for x in ev.layouts() if x.name in {"base", LOG}]
+    found = predicted_load(recommend(ev.run(options=ev.WITH_LOG), ev.trials(layouts, measure)))
+    assert found is not None and (found.heads[1] == "operation p50") is told
+    assert ("is not predicted" in found.meaning) is not told
+    if told:
+        assert all(cells[1:3] == ("4.00 ms", "9.00 ms") for _, cells in found.rows)
 
 
 def test_the_ranking_says_the_predicted_pace_beside_what_was_recorded() -> None:

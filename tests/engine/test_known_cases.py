@@ -439,6 +439,32 @@ def test_closed_the_wait_for_another_s_commit_is_as_long_as_that_commit(tmp_path
     assert 0.9 * found["elapsed_s"] < found["most_s"] < found["elapsed_s"]
 
 
+@pytest.mark.parametrize(("operations", "known"), [(100, True), (93, True), (80, False), (200, False)])
+def test_closed_an_operation_takes_from_one_sync_of_its_thread_to_the_next(
+    tmp_path: Path, noise: Path, operations: int, known: bool
+) -> None:
+    """Two clients, each with a log: 5 ms of work and a sync, 50 times. A third syncs twice and is none.
+    Where there are not as many syncs as operations, what one takes is not known.
+    """
+    ops = Ops(step=0, dur=0)
+    for i in range(50):
+        for thread in range(2):
+            ops.add(WRITE, file=thread, offset=i * 8192, size=8192, thread=thread)
+            ops.add(FSYNC, file=thread, thread=thread)
+        if i in (10, 40):
+            ops.add(FSYNC, file=1, thread=2)
+        ops.t += 5_000_000
+    s = spec(noise, size=[64 * MIB] * 2, properties={"recordsize": "8K"}, closed=True)
+    s["operations"] = operations
+    model = replay(tmp_path, s, ops)["measure"]["model"]
+    assert ("operation_latency_ms" in model) is known
+    if known:
+        # The last twentieth is the job's end, and a client's first sync ends nothing that is known to begin.
+        took = model["operation_latency_ms"]
+        assert 90 <= took["count"] <= 96
+        assert took["mean"] == pytest.approx(5.0 + model["sync_latency_ms"]["mean"], rel=0.1)
+
+
 def test_closed_who_cleans_up_comes_no_further_than_the_clients(tmp_path: Path, noise: Path) -> None:
     """Two clients commit by turns for 0.2 s, here for more than a second. A third thread has its syncs at the
     end of that; here too, and not after 0.2 s. Who only reads is not held back.

@@ -156,6 +156,8 @@ REPLAYED = _by_key((
     _replayed("wait_s", "longest thread's waits, modelled", "s", "model", "thread_wait_s_max"),
     _replayed("pace", "predicted share of the recorded pace", "share", "model", "pace", less=False),
     _replayed("speed", "predicted throughput over the recorded", "ratio", "model", "speed", less=False),
+    _replayed("operation_p50", "predicted operation, median", "ms", "model", "operation_latency_ms", "p50"),
+    _replayed("operation_p99", "predicted operation, p99", "ms", "model", "operation_latency_ms", "p99"),
     _asked("cpu", "processor time for data"),
     _replayed("cpu_s", "processor time of the replay", "s", "cpu_s"),
     _replayed("compression_ratio", "compression ratio", "ratio", "space", "compression_ratio", less=False),

@@ -360,10 +360,11 @@ def ranking_json(run: Run, trials: Sequence[Trial]) -> dict[str, Any]:
 
     def predicted(trial: Trial) -> dict[str, Any]:
         # Of the recorded load: the share of its pace that the layout reaches, or, where the job had none, its
-        # throughput as a multiple of the recorded; and what its calls take, in ms.
-        model, calls = trial.measure["model"], ("sync_latency_ms", "read_latency_ms", "write_latency_ms")
+        # throughput as a multiple of the recorded; and what its operations and calls take, in ms.
+        model = trial.measure["model"]
+        took = [f"{what}_latency_ms" for what in ("operation", "sync", "read", "write")]
         paces = {key: REPLAYED[key].read(trial.result or {}) for key in ("pace", "speed")}
-        return {**paces, "elapsed_s": model.get("elapsed_s"), **{c: model.get(c) for c in calls}}
+        return {**paces, "elapsed_s": model.get("elapsed_s"), **{key: model.get(key) for key in took}}
 
     def of_one(trial: Trial) -> dict[str, Any] | None:
         if not (now.found.per_operation and trial.ok):

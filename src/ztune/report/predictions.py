@@ -10,11 +10,13 @@ from ztune.analysis import units
 _KEPT = 0.99  # share of the recorded pace that counts as all of it: a recording ends with a last call
 _CALLS = ("sync_p50", "sync_p99", "read_p99")
 _HEADS = ("commit p50", "p99", "read p99")
+_OPERATIONS = ("operation_p50", "operation_p99")
 ACCURACY = (
     "Held against PostgreSQL, MariaDB and SQLite on mounts, 21 of 22 such ratios were within 15 %; "
     "the other, MariaDB's on an HDD with a log device, was 30 % too low."
 )
 """How far such a ratio can be trusted: docs/accuracy.md, "Predicted throughput"."""
+NOT_TOLD = "What one {unit} takes is not predicted: not each has a sync of its own."
 
 
 @dataclass(frozen=True)
@@ -49,9 +51,13 @@ def predicted_load(r: Recommendation, most: int | None = None) -> PredictedLoad 
             "keeps step with the clients. Throughput is a multiple of the base's, with clients that go as "
             f"fast as they can. {ACCURACY}"
         )
+        unit = "operation" if r.recorded is None else r.recorded.unit
+        keys, heads = (*_OPERATIONS, *_CALLS), (f"{unit} p50", "p99", *_HEADS)
+        if not any(set(_OPERATIONS) & row.values.keys() for row in rows):
+            keys, heads, meaning = _CALLS, _HEADS, f"{meaning} {NOT_TOLD.format(unit=unit)}"
         return PredictedLoad(
-            ("throughput", *_HEADS),
-            tuple((row, (_times(row.values.get("speed"), base), *_calls(row))) for row in rows),
+            ("throughput", *heads),
+            tuple((row, (_times(row.values.get("speed"), base), *_calls(row, keys))) for row in rows),
             meaning,
         )
     offered = r.recorded is not None and r.recorded.offered
@@ -74,8 +80,8 @@ def _times(speed: float | None, base: float) -> str:
     return "–" if speed is None else units.times(speed / base)
 
 
-def _calls(row: Row) -> tuple[str, ...]:
-    return tuple(units.show(row.values[k], "ms") if k in row.values else "–" for k in _CALLS)
+def _calls(row: Row, keys: tuple[str, ...] = _CALLS) -> tuple[str, ...]:
+    return tuple(units.show(row.values[k], "ms") if k in row.values else "–" for k in keys)
 
 
 def _pace(r: Recommendation, share: float | None) -> str:
