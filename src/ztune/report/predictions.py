@@ -52,13 +52,12 @@ def predicted_load(r: Recommendation, most: int | None = None) -> PredictedLoad 
             f"fast as they can. {ACCURACY}"
         )
         unit = "operation" if r.recorded is None else r.recorded.unit
-        keys, heads = (*_OPERATIONS, *_CALLS), (f"{unit} p50", "p99", *_HEADS)
-        if not any(set(_OPERATIONS) & row.values.keys() for row in rows):
-            keys, heads, meaning = _CALLS, _HEADS, f"{meaning} {NOT_TOLD.format(unit=unit)}"
+        told = any(set(_OPERATIONS) & row.values.keys() for row in rows)
+        keys = (*_OPERATIONS, *_CALLS) if told else _CALLS
         return PredictedLoad(
-            ("throughput", *heads),
+            ("throughput", *((f"{unit} p50", "p99") if told else ()), *_HEADS),
             tuple((row, (_times(row.values.get("speed"), base), *_calls(row, keys))) for row in rows),
-            meaning,
+            meaning if told else f"{meaning} {NOT_TOLD.format(unit=unit)}",
         )
     offered = r.recorded is not None and r.recorded.offered
     if r.recorded is not None and offered and all(row.values.get("pace", 0.0) > _KEPT for row in rows):
