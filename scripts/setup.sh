@@ -216,6 +216,8 @@ install_python() {
     say "installing ztune and the Python packages that pyproject.toml names into $VENV"
     "$VENV/bin/python" -m pip install --quiet --disable-pip-version-check --no-input -e '.[dev]' ||
         fail "pip could not install the Python packages (above)."
+    # Its bytecode is this user's, then, also if sudo runs ztune first.
+    "$VENV/bin/python" -c 'import ztune' || fail "$VENV can't import ztune (above)."
     echo "$want" >"$stamp"
 }
 

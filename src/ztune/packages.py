@@ -1,8 +1,10 @@
-"""The command that installs something on this platform. Names only: nothing is run here."""
+"""The commands that install something on this platform, and that run ztune as root: nothing is run here."""
 
 from __future__ import annotations
 
 import platform
+import shlex
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -91,6 +93,20 @@ def os_family(release: dict[str, str] | None = None) -> str:
         if family in _COMMANDS:
             return family
     return ""
+
+
+SUDO_FINDS = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
+"""Where sudo looks for programs: the `secure_path` of Debian's sudoers. The caller's PATH does not count."""
+
+
+def sudo_ztune(program: str | None = None) -> str:
+    """Return the beginning of a command that runs ztune as root: with the path of ``program``, default this
+    one, where sudo would not find it by name.
+    """
+    path = Path(sys.argv[0] if program is None else program)
+    if path.name != "ztune" or str(path.parent) in {".", *SUDO_FINDS}:
+        return "sudo ztune …"
+    return f"sudo {shlex.quote(str(path))} …"
 
 
 def install_command(thing: str, family: str | None = None) -> str:

@@ -13,7 +13,7 @@ from ztune.cli.main import ztune
 from ztune.doctor import checks
 from ztune.doctor.checks import Checked, State
 from ztune.errors import MissingError
-from ztune.packages import _COMMANDS, install_command, known, os_family, os_release
+from ztune.packages import _COMMANDS, install_command, known, os_family, os_release, sudo_ztune
 from ztune.trace.recorders import kernel
 
 ALL = (1 << 41) - 1
@@ -43,6 +43,13 @@ def test_observing_without_rights(monkeypatch: pytest.MonkeyPatch) -> None:
     found = checks.check_observing()
     assert found.state is State.LIMITED and "(--from) only: the kernel does not let" in found.means
     assert found.fix == "sudo ztune …"
+
+
+def test_sudo_is_given_the_path_that_it_would_not_find() -> None:
+    assert sudo_ztune("/home/dba/my ztune/.venv/bin/ztune") == "sudo '/home/dba/my ztune/.venv/bin/ztune' …"
+    assert sudo_ztune(".venv/bin/ztune") == "sudo .venv/bin/ztune …"
+    assert sudo_ztune("/usr/local/bin/ztune") == sudo_ztune("ztune") == "sudo ztune …"
+    assert sudo_ztune("/usr/lib/python3/pytest") == "sudo ztune …"
 
 
 def test_what_the_programs_are_attached_to_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -115,6 +115,8 @@ def test_records_and_screens(installed: Installed) -> None:
 
 
 def test_observes(installed: Installed) -> None:
+    if os.geteuid():
+        pytest.skip("needs root")
     with subprocess.Popen(["sleep", "60"]) as sleep:
         try:
             done = installed.run("observe", "--pid", str(sleep.pid), "--seconds", "0.5", "--json")

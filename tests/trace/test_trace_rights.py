@@ -15,6 +15,7 @@ from click.testing import CliRunner, Result
 
 from ztune import paths
 from ztune.cli.main import ztune
+from ztune.errors import InputError
 from ztune.places.replay import prepare
 from ztune.trace.compressibility import sample_files
 from ztune.trace.reader import Trace
@@ -121,3 +122,33 @@ def test_somebody_else_gets_one_sentence() -> None:
             finally:
                 os._exit(code)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+@pytest.mark.skipif(strace.problem() is not None or os.geteuid() != 0, reason="needs strace and root")
+@pytest.mark.parametrize(("flags", "what"), [((), "be read"), (("--share",), "be changed")])
+def test_what_sudo_recorded_can_be_made_ones_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flags: tuple[str, ...], what: str
+) -> None:
+    out = tmp_path / "a b.trace"
+    for user, said in (("dba", True), ("root", False), ("", False)):
+        monkeypatch.setenv("SUDO_USER", user)
+        done = record(tmp_path / f"{user} {out.name}", *flags)
+        assert done.exception is None, done.exception
+        chown = f"can't {what} by dba: sudo chown -R dba '{tmp_path}/dba a b.trace'"
+        assert (chown in done.output) is said
+        assert ("chown" in done.output) is said
+
+
+@pytest.mark.parametrize("words", [("trace", "show"), ("trace", "roles"), ("screen",)])
+def test_commands_say_how_to_get_at_somebody_elses_trace(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+) -> None:
+    trace = tb.build(tmp_path / "x.trace", EVENTS, tb.files(("/db", "data", 4096)))
+    access = os.access
+    monkeypatch.setattr(
+        os, "access", lambda path, *mode, **more: Path(path) != trace.path and access(path, *mode, **more)
+    )
+    done = CliRunner().invoke(ztune, [*words, str(trace.path)], standalone_mode=False)
+    assert isinstance(done.exception, InputError), done.exception
+    assert "Permission denied; a trace is its recorder's alone" in str(done.exception)
+    assert f'`sudo chown -R "$USER" {trace.path}` makes it yours' in str(done.exception)

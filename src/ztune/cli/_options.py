@@ -46,7 +46,8 @@ class DeclaredOption:
         if get_origin(hint) in (Union, UnionType):
             hint = get_args(hint)[0]
         if hint is Path:
-            settings.setdefault("type", click.Path(path_type=Path))
+            # What can't be read is said by who reads it, with what would be right.
+            settings.setdefault("type", click.Path(path_type=Path, readable=False))
         elif get_origin(hint) is Literal:
             settings.setdefault("type", click.Choice(get_args(hint)))
         self.kind(*self.flags, name, **settings)(function)

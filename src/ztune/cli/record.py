@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 import os
+import shlex
 import signal
 import sys
 import time
@@ -144,7 +145,7 @@ def command(
     if as_json:
         output.print_json(_report(trace, status))
     else:
-        _print(trace, status)
+        _print(trace, status, share)
     return 1 if command_line and status != 0 else 0
 
 
@@ -242,7 +243,7 @@ def _report(trace: Trace, status: int | None) -> dict[str, object]:
     }
 
 
-def _print(trace: Trace, status: int | None) -> None:
+def _print(trace: Trace, status: int | None, shared: bool = False) -> None:
     manifest = trace.manifest
     if status is not None and status != 0:
         what = f"was ended by signal {-status}" if status < 0 else f"exited with status {status}"
@@ -266,3 +267,16 @@ def _print(trace: Trace, status: int | None) -> None:
         # Without a role there is nothing to replay, and what has none is left out.
         then = "screen" if roles and not left_out else "trace roles"
         output.echo(f"Next: ztune trace show {trace.path}   ztune {then} {trace.path}", err=True)
+    if (caller := _caller()) is not None:
+        who = "be changed" if shared else "be read"
+        output.echo(
+            f"The trace is root's, and can't {who} by {caller}: sudo chown -R {caller} "
+            f"{shlex.quote(str(trace.path))}",
+            err=True,
+        )
+
+
+def _caller() -> str | None:
+    """Return who had sudo run this, where that is not root."""
+    name = os.environ.get("SUDO_USER", "")
+    return name if os.geteuid() == 0 and name not in ("", "root") and name.isprintable() else None

@@ -16,7 +16,7 @@ import psutil
 from ztune import native, paths
 from ztune.errors import ZtuneError
 from ztune.native import openzfs
-from ztune.packages import install_command
+from ztune.packages import install_command, sudo_ztune
 from ztune.units import counted
 
 GIB = 1 << 30
@@ -170,7 +170,7 @@ def check_ebpf(
     lacking = [cap for cap in ("CAP_BPF", "CAP_PERFMON") if cap not in have and "CAP_SYS_ADMIN" not in have]
     if lacking:
         means = f"this user lacks {' and '.join(lacking)}; strace records instead, at a higher cost"
-        return Checked(name, State.MISSING, means, "sudo ztune …", details={"lacking": lacking})
+        return Checked(name, State.MISSING, means, sudo_ztune(), details={"lacking": lacking})
     from ztune.trace.recorders.kernel import RECORDER
 
     reason, attached = RECORDER.check()
@@ -198,7 +198,7 @@ def check_strace(
         what = "only what ztune starts itself, not running processes" if level == 1 else "nothing"
         state = State.LIMITED if level == 1 else State.MISSING
         means = f"ptrace_scope is {level}: it can record {what}"
-        return Checked(name, state, means, "sudo ztune …", details={"path": path, "ptrace_scope": level})
+        return Checked(name, state, means, sudo_ztune(), details={"path": path, "ptrace_scope": level})
     from ztune.trace.recorders import strace
 
     if (reason := strace.problem()) is not None:
@@ -220,7 +220,7 @@ def check_observing() -> Checked:
         means = f"`ztune observe` sees sums of calls and bytes only, through /proc: {reason}"
         return Checked(name, State.LIMITED, means, "boot a kernel built with CONFIG_DEBUG_INFO_BTF")
     means = f"`ztune observe` reads other tools' output (--from) only: {reason}"
-    return Checked(name, State.LIMITED, means, "sudo ztune …" if "run as root" in reason else SETUP)
+    return Checked(name, State.LIMITED, means, sudo_ztune() if "run as root" in reason else SETUP)
 
 
 def check_recording() -> Checked:
@@ -305,7 +305,7 @@ def check_kernel_zfs(module: Path = Path("/sys/module/zfs/version")) -> Checked:
         return Checked(name, State.LIMITED, means, install_command("zfs"), details={"version": version})
     if os.geteuid() != 0:
         means = f"OpenZFS {version}; trials with --on local need root, or sudo without a password"
-        return Checked(name, State.LIMITED, means, "sudo ztune …", details={"version": version})
+        return Checked(name, State.LIMITED, means, sudo_ztune(), details={"version": version})
     return Checked(name, State.OK, f"{version}, for trials with --on local", details={"version": version})
 
 

@@ -31,8 +31,8 @@ class Local(UsersHost):
         if os.geteuid() != 0:
             if shutil.which("sudo") is None or not _quiet_sudo():
                 raise MissingError(
-                    "trials on this host need root: run ztune as root, or allow sudo without a password; "
-                    "--on lab needs neither"
+                    "--on local needs root: run ztune as root, or allow sudo without a password; "
+                    "--on mount and --on lab need neither"
                 )
             self._before = ("sudo", "-n", "--")
         return self

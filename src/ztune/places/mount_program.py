@@ -12,7 +12,7 @@ from pathlib import Path
 from ztune import native
 from ztune.errors import MissingError
 from ztune.native import openzfs
-from ztune.packages import install_command
+from ztune.packages import install_command, sudo_ztune
 
 DEVICE = Path("/dev/fuse")
 CONF = Path("/etc/fuse.conf")
@@ -72,7 +72,7 @@ def lacking(device: Path = DEVICE, root: bool | None = None) -> tuple[str, str] 
     if not device.exists():
         return f"the kernel shows no {device} (a container has to be given it)", "sudo modprobe fuse"
     if not os.access(device, os.R_OK | os.W_OK):
-        return f"this user may not open {device}", "sudo ztune …"
+        return f"this user may not open {device}", sudo_ztune()
     if not root and shutil.which("fusermount3") is None:
         return "mounting without root takes fusermount3", install_command("fuse")
     return None

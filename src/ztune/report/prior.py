@@ -151,7 +151,7 @@ def _commands(prior: Prior, of: Database) -> Iterator[str]:
     workload = next(iter(of.facts.workloads), "WORKLOAD")
     profile = DISKS[asked.disks]
     yield f"ztune tune {workload} --profile {profile}"
-    yield "sudo ztune record --pid PID --seconds 60 --out my.trace"
+    yield "sudo ztune record --share --pid PID --seconds 60 --out my.trace"
     arc = f" --arc {format_size(asked.memory // 2)}" if asked.memory else ""
     yield f"ztune screen my.trace --profile {profile}{arc}"
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
+import os
+import shlex
 from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
@@ -42,6 +45,9 @@ class Trace:
                 path = path.parent
             if not path.exists():
                 raise InputError(f"there is no trace {path}")
+            if path.is_dir() and not os.access(path, os.R_OK | os.X_OK):
+                # Since Python 3.14 is_file below says no.
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
             if not path.is_dir() or not (path / MANIFEST).is_file():
                 unfinished = path.is_dir() and (
                     path.name.endswith(PARTIAL) or (path / "events.spool").exists()
@@ -53,7 +59,10 @@ class Trace:
         except (OSError, ValueError) as error:  # no permission; a NUL or an over-long name
             hint = ""
             if isinstance(error, PermissionError):
-                hint = "; a trace is its recorder's alone, unless it was recorded with --share"
+                hint = (
+                    "; a trace is its recorder's alone, unless it was recorded with --share: "
+                    f'`sudo chown -R "$USER" {shlex.quote(str(path))}` makes it yours'
+                )
             raise InputError(f"can't open the trace {str(path)!r}: {reason(error)}{hint}") from None
         trace = cls(path, manifest_module.read(path / MANIFEST))
         trace._check_size()
