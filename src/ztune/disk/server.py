@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import IO, Any, Self
 
 from ztune import native
 from ztune.errors import InputError, MissingError, ZtuneError
@@ -55,7 +55,7 @@ class DiskServer:
     """A disk that runs. Use as a context manager, or call ``stop``."""
 
     def __init__(
-        self, process: subprocess.Popen[str], socket: Path, backing: Path, size: int, log: Path
+        self, process: subprocess.Popen[str], socket: Path, backing: Path, size: int, log: IO[bytes]
     ) -> None:
         self.socket = socket
         """Unix socket of the NBD server; its only export has the empty name."""
@@ -128,8 +128,9 @@ class DiskServer:
                     stream.close()
         for path in (self.socket, _control(self.socket)):
             path.unlink(missing_ok=True)
-        said = self._log.read_text(errors="replace").strip()
-        self._log.unlink(missing_ok=True)
+        with self._log as log:
+            log.seek(0)
+            said = log.read().decode(errors="replace").strip()
         return said.splitlines()[-1].removeprefix(f"{native.DISK.name}: ") if said else ""
 
     def _ask(self, command: str) -> dict[str, Any]:
@@ -202,24 +203,21 @@ def start(
         f"file={backing}",
         *arguments(profile, size, dilation=dilation, cache=cache, lazy=lazy),
     ]
-    handle, name = tempfile.mkstemp(prefix="ztune-disk-", suffix=".log")
-    log = Path(name)
+    log = tempfile.TemporaryFile()  # noqa: SIM115 - the server's, until it ends; it has no name to leave behind
     try:
         # Its stdin is a pipe that only this process holds: when this process ends, so does the disk.
         process = subprocess.Popen(
             argv,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=handle,
+            stderr=log,
             text=True,
             start_new_session=True,
             preexec_fn=preexec,
         )
     except OSError as error:
-        log.unlink()
+        log.close()
         raise MissingError(f"{argv[0]} can't be run: {error.strerror}") from None
-    finally:
-        os.close(handle)
     server = DiskServer(process, socket, backing, size, log)
     assert process.stdout is not None
     if process.stdout.readline() != "ready\n":

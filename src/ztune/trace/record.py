@@ -245,12 +245,13 @@ class Recording:
         session.abort()
         self._writer.abort()
         self._unlock()
-        if kept and isinstance(error, ZtuneError):
-            partial = self._writer.partial
-            raise type(error)(
-                f"{error}; what was recorded is in {partial},"
-                f" and `ztune trace recover {partial}` makes a trace of it"
-            ) from error
+        if not kept:
+            return
+        partial = self._writer.partial
+        said = f"what was recorded is in {partial}, and `ztune trace recover {partial}` makes a trace of it"
+        if isinstance(error, ZtuneError):
+            raise type(error)(f"{error}; {said}") from error
+        error.add_note(said)
 
     def _unlock(self) -> None:
         if self._lock is not None:

@@ -349,6 +349,24 @@ for i in range(40000):
         subprocess.run(["umount", str(disk)], check=True)
 
 
+def test_who_interrupts_the_end_is_told_how_to_go_on(
+    work: Path, ebpf: str, writer: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    partial = work.parent / "t.trace.partial"
+    recording = Recording(work.parent / "t.trace", pids=[writer.pid], paths=[work], recorder=ebpf)
+
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt) as stopped, recording:
+        while not events_recorded(partial):
+            time.sleep(0.05)
+        monkeypatch.setattr(recording.session, "stop", interrupted)
+    assert any(f"`ztune trace recover {partial}`" in note for note in stopped.value.__notes__)
+    monkeypatch.undo()
+    assert recover(partial).manifest.events
+
+
 def events_recorded(partial: Path) -> bool:
     """Whether there is more than where the recording begins: 16 bytes, and as many of a frame."""
     raw = partial / "events.raw"
