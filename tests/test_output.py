@@ -26,6 +26,13 @@ HOSTILE = "a\x1b[2J\x07b\x9b31mc\u202ed\x7fe\r\udcff[/x][bold]f:warning:"
 WRITTEN = r"a\x1b[2J\x07b\x9b31mc\u202ed\x7fe\x0d\xff[/x][bold]f:warning:"
 
 
+def test_an_encoding_that_lacks_characters_has_stand_ins() -> None:
+    code = "from ztune import output; output.guard(); output.echo('16K → 8K ×0.5 (0.4 … 0.6) ±2 é')"
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+    assert done.stdout == "16K -> 8K x0.5 (0.4 ... 0.6) +-2 \\xe9\n", done.stderr
+
+
 def test_control_characters_are_written_out() -> None:
     assert output.shown(HOSTILE + "\n\tnext") == WRITTEN + "\n\tnext"
     assert output.line(HOSTILE + "\n\tnext") == WRITTEN + r"\n\tnext"

@@ -8,6 +8,7 @@ exact. A test holds that no other module prints.
 
 from __future__ import annotations
 
+import codecs
 import io
 import json
 import os
@@ -210,6 +211,26 @@ class _Stream(io.FileIO):
             raise ZtuneError(f"standard output can't be written: {error.strerror}") from None
 
 
+_STAND_IN = "ztune-stand-in"
+_ASCII = {
+    "→": "->", "←": "<-", "×": "x", "±": "+-", "…": "...", "–": "-", "—": "-", "−": "-", "·": "-", "•": "*",
+    "≥": ">=", "≤": "<=", "≈": "~", "µ": "u", "“": '"', "”": '"', "‘": "'", "’": "'", "\u00a0": " ",
+    "\u202f": " ", "✓": "ok",
+}  # fmt: skip
+
+
+def _stand_in(error: UnicodeError) -> tuple[str | bytes, int]:
+    """Return what stands for characters that the encoding lacks; an escape for all that have no stand-in."""
+    assert isinstance(error, UnicodeEncodeError)
+    lacking = error.object[error.start : error.end]
+    return "".join(
+        _ASCII.get(one) or one.encode("ascii", "backslashreplace").decode() for one in lacking
+    ), error.end
+
+
+codecs.register_error(_STAND_IN, _stand_in)
+
+
 def guard() -> None:
     """Make stdout and stderr fail with one sentence, and take any text whatever the locale's encoding."""
     for name in ("stdout", "stderr"):
@@ -220,7 +241,7 @@ def guard() -> None:
         stream = io.TextIOWrapper(
             io.BufferedWriter(_Stream(old.fileno())),
             encoding=old.encoding,
-            errors="backslashreplace",
+            errors=_STAND_IN,
             line_buffering=old.line_buffering,
             write_through=old.write_through,
         )

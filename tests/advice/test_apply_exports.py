@@ -8,6 +8,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import jinja2
 import pytest
 import yaml
 from zfs_machine import MAPPING, Machine, recommended
@@ -58,6 +59,60 @@ def test_script_without_datasets_creates_them(no_zfs: None, tmp_path: Path) -> N
     assert "-o volblocksize=16K" in lines[0] and "recordsize" not in lines[0]
     assert lines[1] == "mkfs.ext4 /dev/zvol/tank/new/data"
     assert "-o recordsize=1M" in lines[2]
+
+
+def test_what_is_set_unseen_weakens_nothing(machine: Machine, tmp_path: Path) -> None:
+    machine.change(lambda s: s["datasets"]["tank/pg"].update(local={"sync": "always", "checksum": "blake3"}))
+    machine.change(lambda s: s["datasets"]["tank/pg/wal"].update(local={"sync": "disabled"}))
+    done = run(exports.shell(recommended(CHANGES), MAPPING, None), tmp_path, "--yes")
+    assert done.returncode == 0, done.stderr
+    assert machine.local("tank/pg")["sync"] == "always" and machine.local("tank/pg")["checksum"] == "blake3"
+    assert machine.local("tank/pg")["recordsize"] == "16384"
+    assert "# sync of tank/pg stays always, which protects more" in done.stdout
+    # The promise beside it rests on this one.
+    assert machine.local("tank/pg/wal")["sync"] == "standard"
+    asked = json.loads(exports.as_json(recommended(CHANGES), MAPPING, None))["datasets"][0]
+    assert asked["properties"]["sync"] == "standard" and asked["stays"]["sync"] == ["always"]
+
+
+def test_what_weakens_says_that_those_below_take_it_unseen() -> None:
+    recommendation = recommended({"data.sync": "disabled"})
+    for text in (exports.shell(recommendation, MAPPING, None), exports.ansible(recommendation, MAPPING)):
+        said = text.replace("\n# ", " ")
+        assert "Datasets below tank/pg that are not named here take sync=disabled from it" in said
+        assert "below tank/pg/wal" not in said
+
+
+def test_ansible_weakens_nothing() -> None:
+    found = tasks(exports.ansible(recommended(CHANGES), MAPPING))
+    look, change = found[0], found[1]
+    assert look["ansible.builtin.command"]["argv"][5] == "sync,checksum"  # type: ignore[index]
+    properties = change["community.general.zfs"]["extra_zfs_properties"]  # type: ignore[index]
+    for there, sync, checksum in (
+        (["on", "standard"], "standard", "on"),
+        (["blake3", "always"], "always", "blake3"),
+        (["off", "disabled"], "standard", "on"),
+    ):
+        said = {"ztune_there_0": {"stdout_lines": there}}
+        assert jinja2.Template(properties["sync"]).render(said) == sync
+        assert jinja2.Template(properties["checksum"]).render(said) == checksum
+
+
+@pytest.mark.parametrize("change", [{"data.prefetch": "none"}, {"data.secondarycache": "metadata"}])
+def test_what_is_set_unseen_for_one_does_not_reach_those_below(
+    machine: Machine, tmp_path: Path, change: dict[str, str]
+) -> None:
+    (name,) = (key.removeprefix("data.") for key in change)
+    recommendation = recommended(change)
+    assert run(exports.shell(recommendation, MAPPING, None), tmp_path, "--yes").returncode == 0
+    assert machine.local("tank/pg")[name] == change[f"data.{name}"]
+    assert machine.local("tank/pg/wal")[name] == "all"
+    beside = exports.shell(recommendation, {**MAPPING, "wal": "tank/wal"}, None)
+    assert f"{name}=all" not in beside
+    # A role's datasets are named by each host.
+    role = tasks(exports.ansible_role(recommendation, {})["tasks/main.yml"])
+    zfs = [t["community.general.zfs"] for t in role if "community.general.zfs" in t]
+    assert zfs[1]["extra_zfs_properties"][name] == "all"  # type: ignore[index]
 
 
 def tasks(text: str) -> list[dict[str, object]]:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
-from zfs_machine import MAPPING, Machine, recommended
+from zfs_machine import MAPPING, Machine, do, recommended
 
 from ztune.advice import plan_text
 from ztune.advice.host import Host, canonical, read, vdevs_of
+from ztune.advice.perform import read_undo, undo
 from ztune.advice.plan import Plan, build, parameters, parse_datasets
 from ztune.errors import InputError, MissingError
 from ztune.study import DurabilityClass
@@ -81,6 +83,21 @@ def test_those_below_that_inherit_are_named(machine: Machine) -> None:
     followers = plan.targets[0].followers
     assert followers == (("tank/pg/dump", "recordsize", "128K"),)
     assert "tank/pg/dump inherits and changes with it: recordsize (now 128K)." in plan_text.render(plan)
+
+
+def test_those_below_that_no_role_lives_on_are_not_weakened(machine: Machine, tmp_path: Path) -> None:
+    machine.change(lambda s: s["datasets"].update({"tank/pg/dump/sub": {"type": "filesystem", "guid": "6"}}))
+    before = machine.datasets()
+    plan = planned({"data.sync": "disabled", "wal.sync": "disabled"})
+    # Before what would weaken it; what is below it inherits from it.
+    assert names(plan)[0] == ("tank/pg/dump", "sync", "standard")
+    assert plan.targets[0].followers == () and len(plan.settings) == 2
+    assert "tank/pg/dump keeps sync=standard: set there first." in plan_text.render(plan)
+    do(plan, tmp_path / "undo.json", DurabilityClass.LAST_SECONDS)
+    assert machine.local("tank/pg/dump")["sync"] == "standard"
+    assert undo(read_undo(tmp_path / "undo.json"), Host(), lambda _: None, yes=True).left == ()
+    assert machine.local("tank/pg/dump") == {} == machine.local("tank/pg/wal")
+    assert machine.local("tank/pg") == before["tank/pg"]["local"]
 
 
 def test_nothing_to_change(machine: Machine) -> None:

@@ -17,11 +17,14 @@ from ztune.advice.joint_base import WeighedRun
 from ztune.advice.joint_model import JointRecommendation
 from ztune.advice.recommend import recommend
 from ztune.advice.together import recommend_together
+from ztune.analysis.joint import JobField
+from ztune.analysis.standing import standing
 from ztune.errors import InputError
 from ztune.output import Console
 from ztune.report import together
 from ztune.store.records import Trial
-from ztune.study import Objective
+from ztune.study import DurabilityClass, Objective
+from ztune.study.durability import Bar
 from ztune.study.layout import parse_layout, with_settings
 
 Changes = Mapping[str, str]
@@ -67,6 +70,35 @@ def test_jobs_that_agree_get_what_both_want() -> None:
     assert r.ratio == pytest.approx(0.55)
     assert [j.trials for j in r.jobs] == [[2], [2]]
     assert [j.costs for j in r.jobs] == [1.0, 1.0]
+
+
+def test_a_metric_that_is_nothing_under_a_base_layout_has_no_ratio() -> None:
+    def of(name: str, base: float, small: float) -> WeighedRun:
+        start = parse_layout(ev.base_layout())
+        made = [
+            ev.trial(with_settings(start, changes, ev.name_of(changes)), n, measure(1, size), baseline=n == 1)
+            for n, (changes, size) in enumerate([({}, base), ({"data.recordsize": "16K"}, small)], start=1)
+        ]
+        return job(name, made, objective=Objective(minimise=("allocated",)))
+
+    with pytest.raises(
+        InputError, match="allocated is 0 under the base layout of run oltp, so no other layout"
+    ):
+        recommend_together([of("oltp", 0, 4096), of("load", 1e9, 1e6)])
+    # Nothing under every layout is the same under every layout.
+    r = recommend_together([of("oltp", 0, 0), of("load", 1e9, 1e6)])
+    assert [j.joint_ratio.ratio for j in r.jobs] == [1.0, 0.001]
+
+
+def test_what_was_nothing_tells_of_no_other_layout() -> None:
+    log = {"wal.recordsize": "1M"}
+    small, packed = {"data.recordsize": "16K"}, {"data.compression": "zstd-3"}
+    found = trials_of([({}, 100), (small, 0), ({**small, **log}, 9), (packed, 50)])
+    now = standing(ev.run(options=ev.WITH_LOG), found)
+    field = JobField(now, now.minimise[:1], Bar.of(DurabilityClass.NOTHING, now.found.base_layout))
+    # What the log's records did is known from nothing to something alone.
+    assert field.worth({**field.base.settings, **packed, **log}) is None
+    assert field.worth({**field.base.settings, **packed}) is not None
 
 
 @pytest.mark.parametrize(("oltp", "backup", "wanted"), [(9, 1, "16K"), (1, 9, "1M"), (1, 1, "128K")])

@@ -149,3 +149,8 @@ def test_differs_by_share_and_interval() -> None:
 @given(st.floats(0, 1e9), st.floats(0, 1e9), st.floats(0, 0.5))
 def test_differs_does_not_depend_on_the_order(a: float, b: float, within: float) -> None:
     assert differs(Estimate(1, a), Estimate(1, b), within) == differs(Estimate(1, b), Estimate(1, a), within)
+
+
+def test_a_ratio_that_is_the_same_each_time_has_no_interval() -> None:
+    assert units.times(1.0, 1.0, 1.0) == "×1.00 (the same each time)"
+    assert units.times(1.0, 0.9, 1.1) == "×1.00 (0.90 … 1.10)"

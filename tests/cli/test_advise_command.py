@@ -53,6 +53,7 @@ def test_where_nothing_was_run_others_are_quoted_and_nothing_is_ours() -> None:
         (("postgresql",), "Missing option '--disks'"),
         (("postgresql", "--disks", "floppy"), "'floppy' is not one of 'hdd', 'ssd', 'nvme'"),
         (("postgresql", "--disks", "ssd", "--memory", "much"), "--memory: 'much' is not a size"),
+        (("postgresql", "--disks", "ssd", "--memory", "127M"), '--memory is "127M"; it is at least 128M'),
         (("postgresql", "--disks", "ssd", "--size", "9"), '--size is "9"; it is at least 1M'),
     ],
 )

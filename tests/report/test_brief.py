@@ -333,3 +333,11 @@ def test_a_real_screening_is_for_the_disks_that_are_there() -> None:
     assert {tuple(p.hardware.items()) for p in r.if_bought} == {(("slog", "nvme"),)}
     there = recommend(*kept("postgres-hdd-7200", have={"slog": "nvme"}))
     assert any(change.setting == "slog" for change in there.changes) and there.if_bought == []
+
+
+def test_a_setting_that_is_longer_than_a_line_is_broken_before_what_it_is_now() -> None:
+    role = brief.BriefRole("data", ("recordsize=16K (now 128K)", "compression=zstd-3 (now zstd-19)"))
+    shown = [line.plain[11:].rstrip() for line in brief._role(role, 40, 4, "Set")]
+    assert all(len(line) <= 29 for line in shown)
+    words = " ".join(" ".join(shown).split())
+    assert words == "data: recordsize=16K (now 128K), compression=zstd-3 (now zstd-19)"

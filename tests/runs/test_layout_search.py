@@ -195,28 +195,32 @@ def test_when_a_search_ends(screened: tuple[Run, list[Trial]]) -> None:
         (
             Stopped("budget", 8, 8, 576, 0.05, 0.31),
             (
-                "The budget of 8 is used up: the chance that another of the space's 576 is better by more "
+                "The budget of 8 layouts to search is used up: the chance that another of the "
+                "space's 576 is better by more "
                 "than 5 % is 31 %; a larger --budget may find it."
             ),
         ),
         (
             Stopped("budget", 3, 3, 576, 0.05, None),
             (
-                "The budget of 3 is used up, which is too little to tell whether another of "
+                "The budget of 3 layouts to search is used up, which is too little to tell whether "
+                "another of "
                 "the space's 576 is better by more than 5 %; a larger --budget does."
             ),
         ),
         (
             Stopped("budget", 25, 25, 576, 0.05, 0.98),
             (
-                "The budget of 25 is used up, which is too little to tell whether another of "
+                "The budget of 25 layouts to search is used up, which is too little to tell whether "
+                "another of "
                 "the space's 576 is better by more than 5 %; a larger --budget does."
             ),
         ),
         (
             Stopped("budget", 8, 8, 576, 0.05, None, ("data.recordsize", "data.atime")),
             (
-                "The budget of 8 is used up before each setting has had another value: nothing is known of "
+                "The budget of 8 layouts to search is used up before each setting has had "
+                "another value: nothing is known of "
                 "data.recordsize and data.atime; a larger --budget varies more."
             ),
         ),
@@ -322,7 +326,9 @@ def test_the_command_ends_with_why_it_stopped(stand_in_engine: Path, trace: Trac
     code, out, err = invoke("screen", str(trace.path), "--budget", "5", "--jobs", "1")
     assert code == 0, err
     assert re.search(
-        r"The budget of 5 is used up, which is too little to tell whether another of the space's [\d,]+", out
+        r"The budget of 5 layouts to search is used up, which is too little to tell whether "
+        r"another of the space's [\d,]+",
+        out,
     )
 
 

@@ -126,12 +126,13 @@ def main(argv: list[str]) -> None:
     elif (program, verb, words[0]) == ("zpool", "get", "version"):
         print("NAME  PROPERTY  VALUE    SOURCE\ntank  version   -        default")
     elif (program, verb) == ("zfs", "set"):
-        (assignment, name) = words
-        prop, _, value = assignment.partition("=")
-        wishes(f"set {prop} {name}", state)
-        if name not in state["datasets"]:
-            die(f"cannot open '{name}': dataset does not exist")
-        state["datasets"][name].setdefault("local", {})[prop] = size(value) if prop in SIZES else value
+        *assignments, name = words
+        for assignment in assignments:
+            prop, _, value = assignment.partition("=")
+            wishes(f"set {prop} {name}", state)
+            if name not in state["datasets"]:
+                die(f"cannot open '{name}': dataset does not exist")
+            state["datasets"][name].setdefault("local", {})[prop] = size(value) if prop in SIZES else value
         STATE.write_text(json.dumps(state))
     elif (program, verb) == ("zfs", "inherit"):
         received = words[0] == "-S"

@@ -29,6 +29,15 @@ _ALWAYS = (
     "copies",
 )
 
+# Values that protect more, best first. A layout that leaves such a property at ZFS's default says nothing
+# against a stronger value that someone set on purpose.
+_PROTECTION = {
+    "copies": ("3", "2", "1"),
+    "redundant_metadata": ("all", "most", "some", "none"),
+    "checksum": ("blake3", "edonr", "skein", "sha512", "sha256", "on", "fletcher2", "off"),
+    "sync": ("always", "standard", "disabled"),
+}
+
 _HEAD = r"""set -eu
 
 usage() {
@@ -88,6 +97,27 @@ run() {
 	if [ "$yes" -eq 1 ]; then
 		"$@"
 	fi
+}
+"""
+_RUN_SET = r"""
+# Set properties of a dataset, the last word: but for those that protect more there than ZFS's default, which
+# are left as they are.
+run_set() {
+	for dataset in "$@"; do :; done
+	for word in "$@"; do
+		shift
+		case $word in
+		*=*) now=$(zfs get -H -o value "${word%%=*}" "$dataset" 2>/dev/null) || now= ;;
+		*) now= ;;
+		esac
+		case $word:$now in
+		@STRONGER@)
+			printf '# %s of %s stays %s, which protects more\n' "${word%%=*}" "$dataset" "$now"
+			;;
+		*) set -- "$@" "$word" ;;
+		esac
+	done
+	run zfs set "$@"
 }
 """
 _CREATE = r"""
@@ -172,10 +202,16 @@ def script(recommendation: Recommendation) -> str:
     return "\n".join([*out, _LAST])
 
 
-def setting_script(recommendation: Recommendation, lines: Sequence[str]) -> str:
-    """Return a POSIX sh script around ``lines``, which call ``run``; dry-run by default like ``script``."""
+def setting_script(recommendation: Recommendation, lines: Sequence[str], *, unseen: bool) -> str:
+    """Return a POSIX sh script around ``lines``, which call ``run``, or with ``unseen`` ``run_set``; dry-run
+    by default like ``script``."""
+    functions = _RUN
+    if unseen:
+        defaults = {name: PROPERTIES[name].default for name in _PROTECTION}
+        cases = [f"{name}={value}:{now}" for name, value in defaults.items() for now in stronger(name, value)]
+        functions += _RUN_SET.replace("@STRONGER@", " | ".join(cases))
     return "\n".join(
-        ["#!/bin/sh", *intro(recommendation), "", _head([], "", "It") + _RUN.rstrip("\n"), *lines, _LAST]
+        ["#!/bin/sh", *intro(recommendation), "", _head([], "", "It") + functions.rstrip("\n"), *lines, _LAST]
     )
 
 
@@ -220,6 +256,21 @@ def settable(dataset: Dataset, layout: Layout) -> dict[str, str]:
     }
 
 
+def stronger(name: str, value: str) -> tuple[str, ...]:
+    """Return the values that protect more than ``value``, ZFS's default: no layout speaks against those.
+
+    Nothing where ``value`` is not the default, which the layout then has on purpose.
+    """
+    order = _PROTECTION.get(name, ())
+    return order[: order.index(value)] if value in order and value == PROPERTIES[name].default else ()
+
+
+def weakens(name: str, value: str, now: str) -> bool:
+    """Return whether going from ``now`` to ``value`` changes what a power cut or damage may lose."""
+    order = _PROTECTION[name] if name in {"sync", "checksum"} else ()
+    return value in order and now in order and order.index(value) > order.index(now)
+
+
 def settable_unseen(dataset: Dataset, layout: Layout) -> dict[str, str]:
     """Return what of ``settable`` is set on a dataset of which nothing is known: not ``copies`` at its
     default, which is the least. All it could do is take away what somebody set on purpose."""
@@ -234,6 +285,12 @@ UNSEEN = (
     "stronger checksum was set on purpose."
 )
 """Said where ``settable_unseen`` is set."""
+
+LOOKED_AT_LATER = (
+    "What is there now was not looked at here, and is before it is set: sync=standard is left out where "
+    "sync=always, and checksum=on where a stronger checksum was set on purpose."
+)
+"""Said of scripts and tasks that leave out what would weaken."""
 
 _OPTIONAL = ("secondarycache", "special_small_blocks")
 

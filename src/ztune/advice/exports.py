@@ -11,8 +11,9 @@ from ztune import output
 from ztune.advice import commands
 from ztune.advice.model import Recommendation
 from ztune.advice.plan import Plan, applicable, wanted_by_name
+from ztune.onhost.properties import PROPERTIES
 from ztune.onhost.tunables import PARAMETERS, TUNABLES
-from ztune.study import Dataset, DurabilityClass
+from ztune.study import DurabilityClass, Layout
 from ztune.study.durability import judge
 from ztune.study.layout import parse_layout
 from ztune.units import listed, parse_size
@@ -40,14 +41,14 @@ def shell(recommendation: Recommendation, mapping: Mapping[str, str], plan: Plan
         undo = [shlex.join(s.undo) for s in reversed(plan.settings)]
         lines += ["", *commands.comment("To take it back:"), *(f"#   {line}" for line in undo)]
     else:
-        for name, (dataset, roles) in wanted_by_name(layout, mapping).items():
+        for name, roles, settings in _unseen(layout, mapping):
             lines += ["", *commands.comment(f"{', '.join(roles)}: {name}")]
-            settings = [f"{k}={v}" for k, v in commands.settable_unseen(dataset, layout).items()]
-            lines.append(f"run {shlex.join(['zfs', 'set', *settings, name])}")
-        lines += ["", *commands.comment(commands.UNSEEN)]
+            lines.append(f"run_set {shlex.join([*(f'{k}={v}' for k, v in settings.items()), name])}")
+            lines += _below(name, settings)
+        lines += ["", *commands.comment(commands.LOOKED_AT_LATER)]
         said = "To take it back, write down first what is there: zfs get -o property,value,source all DATASET"
         lines += ["", *commands.comment(said)]
-    return commands.setting_script(recommendation, lines)
+    return commands.setting_script(recommendation, lines, unseen=plan is None)
 
 
 def ansible(recommendation: Recommendation, mapping: Mapping[str, str]) -> str:
@@ -60,18 +61,29 @@ def ansible(recommendation: Recommendation, mapping: Mapping[str, str]) -> str:
     out = ["---", *commands.intro(recommendation)]
     tasks: list[dict[str, Any]] = []
     if mapping:
-        out += commands.comment(commands.UNSEEN)
-        for name, (dataset, roles) in wanted_by_name(layout, mapping).items():
+        out += commands.comment(commands.LOOKED_AT_LATER)
+        for i, (name, roles, settings) in enumerate(_unseen(layout, mapping)):
             # The module would create a dataset that is missing, and an empty one helps nobody.
+            out += _below(name, settings)
+            there = f"ztune_there_{i}"
+            keep = {k: found for k, v in settings.items() if (found := commands.stronger(k, v))}
+            asked = ",".join(keep) or "type"
             tasks.append(
                 {
                     "name": f"{name} exists",
-                    "ansible.builtin.command": {"argv": ["zfs", "get", "-H", "-o", "value", "type", name]},
+                    "ansible.builtin.command": {"argv": ["zfs", "get", "-H", "-o", "value", asked, name]},
+                    "register": there,
                     "changed_when": False,
                     "check_mode": False,
                 }
             )
-            tasks.append(_task(name, roles, commands.settable_unseen(dataset, layout)))
+            tasks.append(
+                _task(
+                    name,
+                    roles,
+                    {k: _unless(there, v, keep[k]) if k in keep else v for k, v in settings.items()},
+                )
+            )
     else:
         pools = [p.name for p in layout.used_pools()]
         roots = {
@@ -152,6 +164,42 @@ def ansible_role(recommendation: Recommendation, mapping: Mapping[str, str]) -> 
     }
 
 
+def _unless(there: str, value: str, stronger: tuple[str, ...]) -> str:
+    """Return ``value`` for Ansible, unless the variable ``there`` has found one that is ``stronger``."""
+    words = ", ".join(f"'{word}'" for word in stronger)
+    return f"{{{{ {there}.stdout_lines | select('in', [{words}]) | first | default('{value}') }}}}"
+
+
+def _below(name: str, settings: Mapping[str, str]) -> list[str]:
+    """Return a comment where those below ``name`` that it does not name would be weaker by ``settings``."""
+    weak = [f"{k}={v}" for k, v in settings.items() if commands.weakens(k, v, PROPERTIES[k].default)]
+    if not weak:
+        return []
+    said = f"Datasets below {name} that are not named here take {listed(weak)} from it: set theirs first."
+    return commands.comment(said)
+
+
+def _unseen(layout: Layout, mapping: Mapping[str, str]) -> list[tuple[str, tuple[str, ...], dict[str, str]]]:
+    """Return (dataset, its roles, what is set on it) for datasets of which nothing is known.
+
+    One below another would inherit what the layout sets for that one alone: it gets ZFS's default. Which is
+    below which a template of Ansible's does not say, so each gets what any of them has.
+    """
+    wanted = wanted_by_name(layout, mapping)
+    out = []
+    for name, (dataset, roles) in wanted.items():
+        settings = commands.settable_unseen(dataset, layout)
+        for other, (above, _) in wanted.items():
+            if name.startswith(f"{other}/") or "{{" in name:
+                for prop in commands.settable_unseen(above, layout):
+                    default = PROPERTIES[prop].default
+                    taken = dataset.volume is None or PROPERTIES[prop].volumes
+                    if taken and not commands.stronger(prop, default):
+                        settings.setdefault(prop, default)
+        out.append((name, roles, settings))
+    return out
+
+
 def _task(name: str, roles: tuple[str, ...], settings: Mapping[str, str]) -> dict[str, Any]:
     return {
         "name": f"{', '.join(roles)} on {name}",
@@ -222,7 +270,6 @@ def _scalar(value: object) -> str:
 def as_json(recommendation: Recommendation, mapping: Mapping[str, str], plan: Plan | None) -> str:
     """Return everything as JSON: the layout, what is to be set where, and the plan if the host was read."""
     layout = applicable(recommendation)
-    by_name: dict[str, tuple[Dataset, tuple[str, ...]]] = wanted_by_name(layout, mapping)
     data: dict[str, Any] = {
         "format": "ztune-apply",
         "version": VERSION,
@@ -233,8 +280,13 @@ def as_json(recommendation: Recommendation, mapping: Mapping[str, str], plan: Pl
         "durability": judge(layout).klass.value,
         "layout": layout.to_json(),
         "datasets": [
-            {"name": name, "roles": list(roles), "properties": commands.settable_unseen(dataset, layout)}
-            for name, (dataset, roles) in by_name.items()
+            {
+                "name": name,
+                "roles": list(roles),
+                "properties": settings,
+                "stays": {k: list(found) for k, v in settings.items() if (found := commands.stronger(k, v))},
+            }
+            for name, roles, settings in _unseen(layout, mapping)
         ],
         "create": [shlex.join(words) for words in commands.create_commands(recommendation)],
         "tunables": dict(layout.tunables),

@@ -56,7 +56,9 @@ def headlines(now: Standing, here: LayoutResult, other: LayoutResult) -> list[He
     asked = {"modelled": _REPLAYED, "measured": _MEASURED, "emulated": _EMULATED}[now.basis]
     out: list[Headline] = []
     for name, label, keys in asked:
-        known = [k for k in keys if here.value(k) is not None and other.value(k) is not None]
+        known = [
+            k for k in keys if all(r.value(k) is not None and k not in r.few_calls for r in (here, other))
+        ]
         if name == "throughput" and now.pace is not None:
             continue  # the job's own rate, under every layout that keeps up
         if keys == ("cpu_s",) and any(h.name == "CPU" for h in out):

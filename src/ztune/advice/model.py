@@ -7,6 +7,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict
 
 from ztune.advice.rules import Severity
+from ztune.analysis import units
 from ztune.analysis.elsewhere import Elsewhere
 from ztune.analysis.metrics import Basis
 from ztune.analysis.neighbours import JobBeside
@@ -184,6 +185,7 @@ class Row(RecommendationPart):
     durability: str
     front: bool  # no other ranked layout is better in time, space and bytes written at once
     values: dict[str, float]  # metric → median
+    few_calls: dict[str, int] = {}  # percentiles of too few calls to be printed: metric → how many
     ranges: dict[str, tuple[float, float]]  # metric → interval, where the layout was replayed more than once
     replays: int
     differs: dict[str, str]  # settings that are not the base layout's
@@ -191,6 +193,11 @@ class Row(RecommendationPart):
     note: str = ""  # why it stands no further ahead although it has less of a metric
     passed_over: str = ""  # of the first row, where another is recommended: why, in a few words
     to_buy: dict[str, str] = {}  # hardware that it takes and that is not there: factor → value
+
+    def text(self, metric: str, unit: str) -> str:
+        """Return the median of a metric for people; "–" where it is not known, or of too few calls."""
+        known = metric in self.values and metric not in self.few_calls
+        return units.show(self.values[metric], unit) if known else "–"
 
 
 class Purchase(RecommendationPart):

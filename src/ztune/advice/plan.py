@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ztune.advice.commands import properties
+from ztune.advice.commands import properties, stronger, weakens
 from ztune.advice.host import FEATURES, HostProperty, Live, LiveDataset, LivePool, canonical
 from ztune.advice.model import Recommendation
 from ztune.analysis import units
@@ -30,14 +30,6 @@ REWRITE_SINCE = "2.3.4"  # zfs-rewrite(8)
 MAX_RECORDSIZE = "zfs_max_recordsize"
 LARGEST_BEFORE = (1 << 20, "2.2")  # that by default before that version; 16M from it on
 LARGE_RECORD = 128 << 10  # above, the pool needs the large_blocks feature (zpool-features(7))
-# Values that protect more, best first. A layout that leaves such a property at ZFS's default says nothing
-# against a stronger value that someone set on purpose.
-_PROTECTION = {
-    "copies": ("3", "2", "1"),
-    "redundant_metadata": ("all", "most", "some", "none"),
-    "checksum": ("blake3", "edonr", "skein", "sha512", "sha256", "on", "fletcher2", "off"),
-    "sync": ("always", "standard", "disabled"),
-}
 
 
 @dataclass(frozen=True)
@@ -335,27 +327,26 @@ def _target(
         _hand_down(now, here.name, name, value)
     changed = [n for n, v in before.items() if v != canonical(n, mine[n].value)]
     others = [d for d in here.below if not _covered(d.name, here.name, now)]
+    own = _not_weakened(here.name, others, {n: canonical(n, mine[n].value) for n in changed})
     followers = [
         (d.name, name, canonical(name, d.text(name)))
         for d in others
         for name in changed
         if name in d.properties and d.text(name) and _follows(d.properties[name], here.name)
+        if not any(_within(d.name, one.dataset) and one.name == name for one in own)
     ]
     sentences, commands = _rewriting(
         here, tuple(s for s in settings if PROPERTIES[s.name].new_blocks_only and not s.keeps), live
     )
     return Target(
-        here, roles, tuple(settings), tuple(already), tuple(kept), tuple(impossible), tuple(followers),
+        here, roles, (*own, *settings), tuple(already), tuple(kept), tuple(impossible), tuple(followers),
         tuple(sentences), tuple(commands),
     )  # fmt: skip
 
 
 def stays(name: str, now: str, wanted: str) -> bool:
     """Return whether ``now`` protects more than ``wanted``, ZFS's default: no layout speaks against it."""
-    order = _PROTECTION.get(name, ())
-    if now not in order or wanted not in order or wanted != PROPERTIES[name].default:
-        return False
-    return order.index(now) < order.index(wanted)
+    return now in stronger(name, wanted)
 
 
 def _follows(value: HostProperty, parent: str) -> bool:
@@ -366,6 +357,33 @@ def _follows(value: HostProperty, parent: str) -> bool:
     return value.source.startswith("inherited from ") and (
         parent == origin or parent.startswith(origin + "/")
     )
+
+
+def _within(name: str, dataset: str) -> bool:
+    return name == dataset or name.startswith(dataset + "/")
+
+
+def _not_weakened(
+    parent: str, below: Sequence[LiveDataset], changed: Mapping[str, str]
+) -> tuple[PropertyChange, ...]:
+    """Return changes by which datasets below ``parent`` that no role lives on keep what protects them.
+
+    The layout's promise says nothing of those. They are made before ``changed`` (name → new value) of
+    ``parent``, so that nothing is unprotected in between.
+    """
+    out: list[PropertyChange] = []
+    for name, new in changed.items():
+        for dataset in sorted(below, key=lambda d: d.name.count("/")):
+            before = dataset.properties.get(name)
+            if before is None or not _follows(before, parent):
+                continue
+            value = canonical(name, before.value)
+            if weakens(name, new, value) and not any(
+                _within(dataset.name, one.dataset) and one.name == name for one in out
+            ):
+                why = "No role of the layout lives there."
+                out.append(PropertyChange(dataset.name, dataset.text("guid"), name, value, before, why))
+    return tuple(out)
 
 
 def _hand_down(now: dict[str, dict[str, HostProperty]], dataset: str, name: str, value: str) -> None:

@@ -62,6 +62,10 @@ def _target(plan: Plan, target: Target) -> list[str]:
     out = [f"{', '.join(target.roles)} on {here.name}  ({', '.join(about)})"]
     for setting in target.settings:
         before = canonical(setting.name, setting.before.value)
+        if setting.dataset != here.name:
+            said = f"{setting.dataset} keeps {setting.name}={before}: set there first. {setting.why}"
+            out += _wrap(said, "  - ")
+            continue
         if setting.keeps:
             out.append(f"  {setting.name:20} {before} stays: set here, so that it follows no dataset above")
             continue

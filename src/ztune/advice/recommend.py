@@ -456,6 +456,7 @@ def _row(now: Standing, place: RankedLayout, on_front: set[str], reference: Mapp
         durability=str(result.durability),
         front=result.hash in on_front and place.rank is not None,
         values={k: e.median for k, e in result.estimates.items()},
+        few_calls=result.few_calls,
         ranges={
             k: (e.low, e.high)
             for k, e in result.estimates.items()

@@ -57,6 +57,11 @@ def recommend_together(jobs: Sequence[WeighedRun]) -> JointRecommendation:
                 f"run {run} has no layout of durability class {bar.worst} or better, which the strictest of "
                 "the jobs asks for; add one with sync=standard to its study"
             )
+        if (metric := field.no_ratio()) is not None:
+            raise InputError(
+                f"{metric} is 0 under the base layout of run {run}, so no other layout of it has a ratio to "
+                f"that; weigh the jobs by another metric, with --objective"
+            )
     base, notes = joint_base(ids, [now.found.base_layout for now in nows])
     base = in_common(ids, fields, base)
     shares = _shares(jobs, nows)

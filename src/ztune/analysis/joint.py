@@ -106,6 +106,14 @@ class JobField:
             return any(f.startswith(pool) for f in self.values)
         return head not in ROLES or head in self.roles
 
+    def no_ratio(self) -> str | None:
+        """Return a metric that is 0 under the base layout and not under all others: it has no ratios."""
+        for metric in self.metrics:
+            values = [c.value(metric) for c in (self.base, *self.layouts)]
+            if values[0] == 0 and any(values):
+                return metric
+        return None
+
     def can(self, factor: str, value: str) -> bool:
         """Say whether the run tells anything of ``factor`` = ``value``, or need not."""
         if not self.asks(factor):
@@ -185,7 +193,9 @@ class JobField:
             for here, pair in known
         ]
         least = min(distance for distance, _ in away)
-        return _over([moved(pair, metric) for distance, pair in away if distance == least])
+        steps = [moved(pair, metric) for distance, pair in away if distance == least]
+        # From nothing to something is no ratio, and nothing that stays nothing tells of no other layout.
+        return _over(steps) if all(0 < step.ratio < math.inf for step in steps) else None
 
 
 def setting(settings: Settings, factor: str) -> str:

@@ -9,9 +9,11 @@ from functools import cached_property
 from typing import Any
 
 from ztune.analysis import same_files, units
-from ztune.analysis.metrics import Basis, Metric, Raw, operations, table
+from ztune.analysis.metrics import Basis, Metric, Raw, number_at, operations, table
 from ztune.analysis.paired import Ratio, paired
 from ztune.analysis.stats import Estimate, estimate
+from ztune.onhost import latency
+from ztune.onhost.words import OBJECTIVES
 from ztune.store.records import Trial
 from ztune.study import DurabilityClass, Layout
 from ztune.study.durability import Judgement, judge
@@ -65,6 +67,24 @@ class LayoutResult:
         found = self.estimates.get(key)
         return None if found is None else found.median
 
+    @cached_property
+    def few_calls(self) -> dict[str, int]:
+        """The percentiles that rest on too few calls to be printed: metric → how many calls."""
+        found: dict[str, int] = {}
+        for key in self.estimates:
+            path = OBJECTIVES[key][0] if self.basis == "modelled" and key in OBJECTIVES else ("", key)
+            share = latency.share_of(path[-1])
+            if share is None:
+                continue
+            if self.basis == "modelled":
+                counts = [number_at(self.measure, *path[:-1], "count")]
+            else:
+                counts = [operations(result) for result in self.results.values()]
+            known = [count for count in counts if count is not None]
+            if known and not latency.tells(min(known), share):
+                found[key] = int(min(known))
+        return found
+
     def metric(self, key: str) -> Metric:
         """Return what ``key`` means here."""
         return table(self.basis, self.per_operation)[key]
@@ -76,7 +96,7 @@ class LayoutResult:
 
     def text(self, key: str) -> str:
         """Return the median of a metric for people; "–" where it is not known."""
-        value = self.value(key)
+        value = None if key in self.few_calls else self.value(key)
         return "–" if value is None else units.show(value, self.metric(key).unit)
 
 

@@ -53,7 +53,11 @@ def times(ratio: float | None, low: float | None = None, high: float | None = No
     if ratio is None:
         return "–"
     text = f"×{_factor(ratio)}"
-    return text if low is None or high is None else f"{text} ({_factor(low)} … {_factor(high)})"
+    if low is None or high is None:
+        return text
+    # Equal values have no spread to tell an error from: an interval of no width would claim to know it.
+    same = math.isclose(low, high, rel_tol=1e-9)
+    return f"{text} (the same each time)" if same else f"{text} ({_factor(low)} … {_factor(high)})"
 
 
 def change(ratio: float) -> str:

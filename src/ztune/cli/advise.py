@@ -12,7 +12,8 @@ from ztune.errors import InputError
 from ztune.priors import evidence
 from ztune.priors.prior import PriorQuestion, answer
 from ztune.report import prior as report
-from ztune.units import parse_size
+from ztune.study.layout import MIN_ARC
+from ztune.units import format_size, parse_size
 
 
 @click.command("advise")
@@ -40,7 +41,9 @@ def command(
       ztune advise rocksdb --disks nvme --json
     """
     of = evidence.named(database)
-    question = PriorQuestion(of.name, disks, _bytes(memory, "--memory"), _bytes(size, "--size"), raid)
+    # Half of the memory is the ARC that is proposed.
+    ram = _bytes(memory, "--memory", 2 * MIN_ARC, ", of which OpenZFS takes half as its ARC")
+    question = PriorQuestion(of.name, disks, ram, _bytes(size, "--size", 1 << 20), raid)
     found = answer(question, evidence.runs(of.name))
     if as_json:
         output.print_json(report.to_json(found, of))
@@ -48,14 +51,14 @@ def command(
         report.show(found, of)
 
 
-def _bytes(text: str | None, flag: str) -> int | None:
-    """Return the bytes that ``text`` means. Raises InputError."""
+def _bytes(text: str | None, flag: str, least: int, why: str = "") -> int | None:
+    """Return the bytes that ``text`` means, ``least`` or more. Raises InputError."""
     if text is None:
         return None
     try:
         value = parse_size(text)
     except ValueError as error:
         raise InputError(f"{flag}: {error}") from None
-    if value < 1 << 20:
-        raise InputError(f'{flag} is "{text}"; it is at least 1M, such as 64G')
+    if value < least:
+        raise InputError(f'{flag} is "{text}"; it is at least {format_size(least)}{why}, such as 64G')
     return value

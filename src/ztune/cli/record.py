@@ -110,6 +110,8 @@ def command(
 
     Where no rule knows a single file, roles are told from what the files do, and the trace says so; `ztune
     trace roles` shows and changes them.
+
+    Exit code 1 if the command failed, or if nothing was recorded.
     """
     if bool(command_line) == bool(pids):
         raise InputError("say what to record: either a command after --, or --pid")
@@ -146,6 +148,12 @@ def command(
         output.print_json(_report(trace, status))
     else:
         _print(trace, status, share)
+    if not trace.manifest.events:
+        output.echo(
+            "ztune: nothing was recorded, so there is nothing to screen; record while the database works",
+            err=True,
+        )
+        return 1
     return 1 if command_line and status != 0 else 0
 
 

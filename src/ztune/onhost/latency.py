@@ -33,6 +33,17 @@ def quantile(ordered: Sequence[float], share: float) -> float:
     return ordered[low] + (ordered[high] - ordered[low]) * (place - low)
 
 
+def tells(count: float, share: float) -> bool:
+    """Return whether ``count`` calls have a quantile ``share`` (0…1) of their own: one call or more lies
+    beyond it. The p99 of fewer than 100 is about the longest of them, and is not printed."""
+    return count * (1 - share) > 1 - 1e-9
+
+
+def share_of(figure: str) -> float | None:
+    """Return what "p99" is as a share; None for what is no quantile."""
+    return _SHARES.get(figure)
+
+
 def of_bins(bins: Mapping[float, int], mean: float, most: float) -> dict[str, float]:
     """Return the figures from a histogram: times → how many. ``most``, the longest, bounds every share."""
     total = sum(bins.values())

@@ -351,7 +351,9 @@ def _role(role: BriefRole, width: int, most: int, label: str) -> list[Text]:
         return _part(label, _fold(f"{role.where}: {AS_IT_IS}", room, most, hang=2), "dim")
     for shown in range(len(role.settings), -1, -1):
         left = len(role.settings) - shown
-        said = ", ".join(s.replace(" ", _TIED) for s in role.settings[:shown])
+        # One that is longer than a line is broken before what it is now.
+        fitting = (s.replace(" ", _TIED) if cell_len(s) < room - 2 else s for s in role.settings[:shown])
+        said = ", ".join(fitting)
         if left:
             said += f"{' and ' if shown else ''}{left} more: {_MORE}"
         text = f"{role.where if most > 1 else _cut(role.where, room // 2)}: {said}"

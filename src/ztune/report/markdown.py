@@ -73,7 +73,7 @@ def _ranking(r: Recommendation) -> list[str]:
 
     lines = [
         ("" if row.rank is None else str(row.rank), row.layout, mark(row),
-         *(units.show(row.values[k], metrics[k].unit) if k in row.values else "–" for k in keys))
+         *(row.text(k, metrics[k].unit) for k in keys))
         for row in rows
     ]  # fmt: skip
     heads = ("#", "layout", "", *(metrics[k].named(r.basis) for k in keys))

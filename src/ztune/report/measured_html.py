@@ -69,7 +69,7 @@ def _row(place: RankedLayout, keys: Sequence[str], now: Standing) -> dict[str, A
     cell = place.result
     values: list[dict[str, Any]] = []
     for key in keys:
-        estimate = cell.estimates.get(key)
+        estimate = None if key in cell.few_calls else cell.estimates.get(key)
         unit = MEASURED[key].unit
         if estimate is None:
             values.append({"text": "–", "sort": "", "range": ""})

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ztune.analysis import units
 from ztune.observe import histograms
 from ztune.observe.model import Observation, ObservedTransfers, Syncs
+from ztune.onhost.latency import tells
 from ztune.onhost.look.reading import ObservedDatabase
 from ztune.trace.view import count, rate, share, size
 
@@ -75,8 +77,10 @@ def _part(some: int | None, of: int) -> str:
     return "" if some is None or not of else share(some / of)
 
 
-def _time(low: int | None) -> str:
-    return "" if low is None else units.seconds(low / 1e9)
+def _quantile(latency: Mapping[int, int], share: float) -> str:
+    """Return between what a quantile begins; nothing where there are too few calls for it."""
+    low = histograms.bucket_of(latency, share)
+    return "" if low is None or not tells(histograms.total(latency), share) else units.seconds(low / 1e9)
 
 
 def syncs(seen: Observation) -> Sheet:
@@ -91,8 +95,8 @@ def syncs(seen: Observation) -> Sheet:
             count(found.calls),
             "" if not seen.seconds else rate(found.calls / seen.seconds),
             "" if found.latency_total is None else units.seconds(found.latency_total / found.calls / 1e9),
-            _time(histograms.bucket_of(found.latency, 0.5)),
-            _time(histograms.bucket_of(found.latency, 0.99)),
+            _quantile(found.latency, 0.5),
+            _quantile(found.latency, 0.99),
         )
     return made
 
@@ -124,7 +128,7 @@ def _calls(seen: Observation) -> Sheet:
             count(call.calls),
             "" if call.seconds is None else units.seconds(call.seconds),
             "" if call.seconds is None or not call.calls else units.seconds(call.seconds / call.calls),
-            _time(histograms.bucket_of(call.latency, 0.99)),
+            _quantile(call.latency, 0.99),
             "" if not call.errors else count(call.errors),
         )
     return made

@@ -84,7 +84,7 @@ def _times(speed: float | None, base: float) -> str:
 
 
 def _calls(row: Row, keys: tuple[str, ...] = _CALLS) -> tuple[str, ...]:
-    return tuple(units.show(row.values[k], "ms") if k in row.values else "–" for k in keys)
+    return tuple(row.text(k, "ms") for k in keys)
 
 
 def _pace(r: Recommendation, share: float | None) -> str:

@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from ztune.advice.model import Hazard
+from ztune.units import listed
 
 SEVERITY = {"danger": "bold red", "warning": "yellow", "note": "cyan"}
 
 
 def grouped(hazards: Iterable[Hazard]) -> list[Hazard]:
     """Return one hazard for each rule and source; sentences of the same rule are joined."""
-    out: dict[str, Hazard] = {}
+    found: dict[str, list[Hazard]] = {}
     for hazard in hazards:
-        seen = out.get(hazard.id)
-        if seen is None:
-            out[hazard.id] = hazard
-        else:
-            out[hazard.id] = seen.model_copy(update={"sentence": f"{seen.sentence} {hazard.sentence}"})
-    return list(out.values())
+        found.setdefault(hazard.id, []).append(hazard)
+    return [
+        several[0].model_copy(update={"sentence": _joined([h.sentence for h in several])})
+        for several in found.values()
+    ]
+
+
+def _joined(sentences: Sequence[str]) -> str:
+    """Return sentences as one that names all where they differ in one name alone; else one after another."""
+    columns = list(zip(*(text.split(" ") for text in sentences), strict=False))
+    apart = [i for i, words in enumerate(columns) if len(set(words)) > 1]
+    if len({text.count(" ") for text in sentences}) > 1 or len(apart) != 1:
+        return " ".join(dict.fromkeys(sentences))
+    words = sentences[0].split(" ")
+    names = [word.rstrip(":,.") for word in columns[apart[0]]]
+    words[apart[0]] = listed(list(dict.fromkeys(names))) + words[apart[0]][len(names[0]) :]
+    return " ".join(words)

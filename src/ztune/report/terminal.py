@@ -54,20 +54,16 @@ def ranking_table(
                 Text("  (base)" if row.baseline else "", style="dim"),
                 row.durability,
                 (
-                    _value(row, "modelled_s", "s"),
+                    row.text("modelled_s", "s"),
                     units.times(ratio(row.values.get("modelled_s"), base)),
-                    _value(row, "allocated", "bytes"),
-                    _value(row, "written", "bytes"),
+                    row.text("allocated", "bytes"),
+                    row.text("written", "bytes"),
                 ),
             )
             for i, row in enumerate(rows)
             if top is None or i < top or row.baseline or row.recommended
         ],
     )
-
-
-def _value(row: Row, metric: str, unit: str) -> str:
-    return units.show(row.values[metric], unit) if metric in row.values else "–"
 
 
 def _but(first: Row) -> str:

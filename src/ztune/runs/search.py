@@ -26,7 +26,7 @@ from ztune.study.advised import PREFIX
 from ztune.study.durability import Bar
 from ztune.study.hardware import Hardware
 from ztune.study.layout import default_setting, with_settings
-from ztune.units import listed, parse_size
+from ztune.units import counted, listed, parse_size
 
 KEY = "search"
 """Where a run's ``outcome`` keeps how its search ended."""
@@ -67,22 +67,21 @@ class Stopped:
             return f"The search stopped: none of the {self.tried} layouts that were tried has a result."
         if self.unvaried:
             return (
-                f"The budget of {self.budget} is used up before each setting has had another value: nothing "
+                f"{self._used_up} before each setting has had another value: nothing "
                 f"is known of {listed(self.unvaried)}; a larger --budget varies more."
             )
         # A model that knows little of a space expects much of it: so large a chance is its ignorance.
         if self.chance is None or (self.reason == "budget" and self.chance > UNKNOWN):
-            return (
-                f"The budget of {self.budget} is used up, which is too little to tell whether {left}; "
-                "a larger --budget does."
-            )
+            return f"{self._used_up}, which is too little to tell whether {left}; a larger --budget does."
         chance = chance_text(self.chance)
         if self.reason == "enough":
             return f"Stopped after {self.tried} of {self.budget}: the chance that {left} is {chance}."
-        return (
-            f"The budget of {self.budget} is used up: the chance that {left} is {chance}; "
-            "a larger --budget may find it."
-        )
+        return f"{self._used_up}: the chance that {left} is {chance}; a larger --budget may find it."
+
+    @property
+    def _used_up(self) -> str:
+        """What the budget counts is said: pairs and what would be bought are tried on top of it."""
+        return f"The budget of {counted(self.budget, 'layout')} to search is used up"
 
     def to_json(self) -> dict[str, Any]:
         """Return it as a run keeps it."""

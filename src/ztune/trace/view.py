@@ -12,6 +12,7 @@ from rich.console import Group, RenderableType
 from rich.panel import Panel
 from rich.table import Table
 
+from ztune.onhost.latency import tells
 from ztune.output import Console, Text
 from ztune.trace import extent
 from ztune.trace.figures import NO_ROLE, GroupSummary, Rates, Summary, Transfers
@@ -264,7 +265,11 @@ def _files_table(groups: Sequence[GroupSummary], summary: Summary) -> Table:
             count(group.syncs),
             f"{group.syncs / seconds:,.1f}" if group.syncs else "",
             *(
-                (f"{value:.3g}" for value in (latency.p50, latency.p99, latency.max))
+                (
+                    f"{latency.p50:.3g}",
+                    f"{latency.p99:.3g}" if tells(latency.count, 0.99) else "-",
+                    f"{latency.max:.3g}",
+                )
                 if latency
                 else ("", "", "")
             ),

@@ -132,6 +132,21 @@ time.sleep(60)
     assert Seen(Trace.open(out)).totals("a")["WRITE"] == (2, 18)
 
 
+def test_a_process_that_does_nothing_is_said(work: Path, recorder: str) -> None:
+    out = work.parent / "idle.trace"
+    with subprocess.Popen(["sleep", "60"]) as idle:
+        time.sleep(0.5)  # until it sleeps
+        try:
+            process = ztune(
+                "--pid", str(idle.pid), "--seconds", "0.5", "--recorder", recorder, "--out", str(out)
+            )
+            _, said = process.communicate(timeout=60)
+        finally:
+            idle.kill()
+    assert process.returncode == 1
+    assert "nothing was recorded, so there is nothing to screen" in said
+
+
 def test_exit_status_and_signal_of_the_command(work: Path, recorder: str) -> None:
     for ending, status in (("os._exit(7)", 7), ("os.kill(os.getpid(), 9)", -9), ("pass", 0)):
         recording = Recording(

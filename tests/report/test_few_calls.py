@@ -1,0 +1,43 @@
+"""A percentile is printed where enough calls have one, everywhere by one rule; JSON keeps value and count."""
+
+from __future__ import annotations
+
+import evidence as ev
+import pytest
+
+from ztune.advice.recommend import recommend
+from ztune.onhost.latency import tells
+from ztune.report.predictions import predicted_load
+from ztune.study.layout import parse_layout
+
+
+@pytest.mark.parametrize(
+    ("count", "share", "enough"),
+    [
+        (100, 0.99, True),
+        (99, 0.99, False),
+        (10, 0.9, True),
+        (9, 0.9, False),
+        (1000, 0.999, True),
+        (1, 0.5, False),
+    ],
+)
+def test_one_call_lies_beyond_a_quantile(count: int, share: float, enough: bool) -> None:
+    assert tells(count, share) is enough
+
+
+@pytest.mark.parametrize(("syncs", "shown"), [(5, "–"), (100, "7.00 ms")])
+def test_what_replays_predict(syncs: int, shown: str) -> None:
+    times = {"count": syncs, "p50": 3.0, "p99": 7.0}
+    measure = {
+        "model": {"modelled_s": 1.0, "trace_s": 9.0, "pace": 0.5, "sync_latency_ms": times},
+        "space": {"allocated": 1.0},
+        "physical": {"write_bytes": 1.0},
+    }
+    found = recommend(ev.run(), [ev.trial(parse_layout(ev.base_layout()), 1, measure, baseline=True)])
+    table = predicted_load(found)
+    assert table is not None
+    assert table.rows[0][1][1:] == ("3.00 ms", shown, "–")
+    row = found.ranking[0]
+    assert row.values["sync_p99"] == 7.0
+    assert row.few_calls == ({"sync_p99": 5} if syncs == 5 else {})
