@@ -41,3 +41,15 @@ def test_what_replays_predict(syncs: int, shown: str) -> None:
     row = found.ranking[0]
     assert row.values["sync_p99"] == 7.0
     assert row.few_calls == ({"sync_p99": 5} if syncs == 5 else {})
+
+
+def test_what_replays_predict_of_operations() -> None:
+    times = {"count": 20, "p50": 3.0, "p99": 7.0}
+    measure = {
+        "model": {"modelled_s": 1.0, "trace_s": 9.0, "speed": 0.5, "operation_latency_ms": times},
+        "space": {"allocated": 1.0},
+        "physical": {"write_bytes": 1.0},
+    }
+    found = recommend(ev.run(), [ev.trial(parse_layout(ev.base_layout()), 1, measure, baseline=True)])
+    table = predicted_load(found)
+    assert table is not None and table.rows[0][1][1:3] == ("3.00 ms", "–")

@@ -26,7 +26,7 @@ class Metric:
     """One number of a layout. ``less``: whether less is better; None where neither is.
 
     Of trials: ``asked``, the objective's words that it answers; ``predicted``, the metric of a replay that
-    foretells it.
+    foretells it. Of replays: ``path``, where in ``measure`` the engine has it.
     """
 
     key: str
@@ -37,6 +37,7 @@ class Metric:
     clock: bool = False  # whether it depends on the guest's clock, which emulation distorts
     asked: tuple[str, ...] = ()
     predicted: str = ""
+    path: tuple[str, ...] = ()
 
     def named(self, basis: Basis) -> str:
         """Return the label; seconds of an emulated lab are never shown without that word."""
@@ -117,7 +118,7 @@ def _ms(read: Reader) -> Reader:
 def _asked(key: str, label: str) -> Metric:
     """Return a metric that an objective may minimise; where it stands is said in the words of studies."""
     path, unit = OBJECTIVES[key]
-    return Metric(key, label, unit, _plain("measure", *path))
+    return _replayed(key, label, unit, *path)
 
 
 def _of_call(key: str, call: str, label: str, figure: str) -> Metric:
@@ -131,7 +132,7 @@ def _of_calls(key: str, call: str, label: str) -> list[Metric]:
 
 
 def _replayed(key: str, label: str, unit: str, *path: str, less: bool = True) -> Metric:
-    return Metric(key, label, unit, _plain("measure", *path), less)
+    return Metric(key, label, unit, _plain("measure", *path), less, path=path)
 
 
 def _by_key(metrics: Iterable[Metric]) -> dict[str, Metric]:

@@ -13,7 +13,6 @@ from ztune.analysis.metrics import Basis, Metric, Raw, number_at, operations, ta
 from ztune.analysis.paired import Ratio, paired
 from ztune.analysis.stats import Estimate, estimate
 from ztune.onhost import latency
-from ztune.onhost.words import OBJECTIVES
 from ztune.store.records import Trial
 from ztune.study import DurabilityClass, Layout
 from ztune.study.durability import Judgement, judge
@@ -72,11 +71,11 @@ class LayoutResult:
         """The percentiles that rest on too few calls to be printed: metric → how many calls."""
         found: dict[str, int] = {}
         for key in self.estimates:
-            path = OBJECTIVES[key][0] if self.basis == "modelled" and key in OBJECTIVES else ("", key)
-            share = latency.share_of(path[-1])
+            path = self.metric(key).path
+            share = latency.share_of(path[-1] if path else key)
             if share is None:
                 continue
-            if self.basis == "modelled":
+            if path:
                 counts = [number_at(self.measure, *path[:-1], "count")]
             else:
                 counts = [operations(result) for result in self.results.values()]
