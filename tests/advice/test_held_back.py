@@ -84,6 +84,8 @@ def test_what_an_operation_takes_is_predicted_where_each_has_a_sync(told: bool) 
     assert ("is not predicted" in found.meaning) is not told
     if told:
         assert all(cells[1:3] == ("4.00 ms", "9.00 ms") for _, cells in found.rows)
+        # 80 columns: the place, a layout's name, and two between each.
+        assert 1 + 16 + sum(2 + max(len(head), len("9.00 ms")) for head in found.heads) + 2 <= 80
 
 
 def test_the_ranking_says_the_predicted_pace_beside_what_was_recorded() -> None:
