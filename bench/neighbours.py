@@ -2,6 +2,7 @@
 
     python bench/neighbours.py --state FILE [PAIR …] [--blocks 2]
     chrt -r 1 python bench/neighbours.py …        before all else on the machine, which matters
+    python bench/neighbours.py --state ANOTHER --arc 256M …    with a larger ARC
     python bench/neighbours.py … --only mount     the trials alone (or: replay), the other some other time
     python bench/neighbours.py --state FILE --json     what is there, as JSON
     python bench/neighbours.py --state FILE --brief    … or the ratios alone, as a table of docs/neighbours.md
@@ -52,7 +53,7 @@ seed = 1
 minimise = ["modelled_s"]
 durability = "nothing-acknowledged"
 [layout]
-arc = "64M"
+arc = "{arc}"
 [[layout.pool]]
 name = "tank"
 vdev = [{{ profile = "{profile}", size = "4T" }}]
@@ -139,7 +140,7 @@ def measure(pair: str, given: argparse.Namespace, state: dict[str, Any]) -> None
                 recordings[str(job)] = _record(job)
                 keep()
         study = folder / "study.toml"
-        study.write_text(STUDY.format(workload=jobs[0].workload, profile=profile))
+        study.write_text(STUDY.format(workload=jobs[0].workload, profile=profile, arc=given.arc))
         if mine["run"] is None and given.only != "replay":
             saved = folder / "saved"
             saved.mkdir()
@@ -370,6 +371,7 @@ def main() -> int:
     parser.add_argument("pairs", nargs="*", metavar="PAIR")
     parser.add_argument("--state", type=Path, required=True)
     parser.add_argument("--blocks", type=int, default=2)
+    parser.add_argument("--arc", default="64M", help="of all layouts, in a FILE of its own (default 64M)")
     parser.add_argument("--only", choices=("mount", "replay"))
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--brief", action="store_true")
