@@ -68,7 +68,8 @@ def plain(text: str, what: str) -> str:
 
 def echo(text: str = "", *, err: bool = False, nl: bool = True) -> None:
     """Print ``text`` to stdout, or to stderr with ``err``."""
-    click.echo(shown(text), err=err, nl=nl)
+    # Named, since click takes an ASCII stream for a mistake and writes UTF-8 to it.
+    click.echo(shown(text), file=sys.stderr if err else sys.stdout, nl=nl)
 
 
 def paragraph(text: str) -> None:
@@ -79,7 +80,7 @@ def paragraph(text: str) -> None:
 
 def rewrite(text: str = "") -> None:
     """Put ``text`` in place of the line that stderr, a terminal, is on; no line end follows."""
-    click.echo(_CLEAR + line(text), nl=False, err=True)
+    click.echo(_CLEAR + line(text), file=sys.stderr, nl=False)
 
 
 def json_text(value: object, indent: int | None = 1) -> str:
@@ -94,7 +95,7 @@ def print_json(value: object) -> None:
     text = json_text(value)
     if not (getattr(sys.stdout, "encoding", None) or "utf-8").lower().startswith("utf"):
         text = json.dumps(value, indent=1)
-    click.echo(text)
+    click.echo(text, file=sys.stdout)
 
 
 class Text(rich.text.Text):
@@ -213,9 +214,9 @@ class _Stream(io.FileIO):
 
 _STAND_IN = "ztune-stand-in"
 _ASCII = {
-    "→": "->", "←": "<-", "×": "x", "±": "+-", "…": "...", "–": "-", "—": "-", "−": "-", "·": "-", "•": "*", "◀": "<",
+    "→": "->", "←": "<-", "×": "x", "±": "+-", "…": "...", "–": "-", "—": "-", "−": "-", "·": "-", "•": "*",
     "≥": ">=", "≤": "<=", "≈": "~", "µ": "u", "“": '"', "”": '"', "‘": "'", "’": "'", "\u00a0": " ",
-    "\u202f": " ", "✓": "ok",
+    "\u202f": " ", "✓": "ok", "◀": "<",
 }  # fmt: skip
 
 
