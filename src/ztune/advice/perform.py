@@ -157,7 +157,7 @@ def check_allowed(plan: Plan, accepted: DurabilityClass | None) -> None:
 
 
 def perform(plan: Plan, host: Host, path: Path, accepted: DurabilityClass | None, say: Say) -> int:
-    """Make the changes of ``plan`` and check each; return how many.
+    """Make the changes of ``plan`` and check each; return how many are of datasets that a role lives on.
 
     The undo file is written to ``path`` first. If anything fails or is interrupted, what was done is taken
     back in reverse order; ``path`` is removed if that succeeds in full. Raises InputError before the first
@@ -181,7 +181,8 @@ def perform(plan: Plan, host: Host, path: Path, accepted: DurabilityClass | None
     except (ZtuneError, KeyboardInterrupt) as error:
         _roll_back(host, done, path, say, error)
         raise
-    return len(done)
+    targets = {target.dataset.name for target in plan.targets}
+    return sum(setting.dataset in targets for setting in done)
 
 
 def _same(host: Host, setting: PropertyChange) -> None:

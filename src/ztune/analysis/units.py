@@ -47,16 +47,19 @@ def sentence(text: str) -> str:
     return capital(text).rstrip(".") + "."
 
 
-def times(ratio: float | None, low: float | None = None, high: float | None = None) -> str:
+def times(
+    ratio: float | None, low: float | None = None, high: float | None = None, *, of_several: bool = False
+) -> str:
     """Return a ratio as "×0.35", with the ends of its interval as "×0.35 (0.33 … 0.37)"; None, for nothing to
-    divide by, as "–". Every ratio that ztune shows is written so."""
+    divide by, as "–". Every ratio that ztune shows is written so. ``of_several``: the ends are the least and
+    the most of several ratios, no interval of one."""
     if ratio is None:
         return "–"
     text = f"×{_factor(ratio)}"
     if low is None or high is None:
         return text
     # Equal values have no spread to tell an error from: an interval of no width would claim to know it.
-    same = math.isclose(low, high, rel_tol=1e-9)
+    same = not of_several and math.isclose(low, high, rel_tol=1e-9)
     return f"{text} (the same each time)" if same else f"{text} ({_factor(low)} … {_factor(high)})"
 
 

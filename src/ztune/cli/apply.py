@@ -148,11 +148,13 @@ def _apply(
         return 0
     path = undo_file or _undo_path(plan.run)
     count = perform.perform(plan, host, path, accepted, lambda text: output.echo(text))
-    if not count:
+    if not plan.settings:
         output.echo(plan_text.closing(plan))
         return 0
+    kept = len(plan.settings) - count
+    and_kept = f", {kept} of other datasets so that they stay as they are" if kept else ""
     back = f"ztune apply --undo {shlex.quote(str(path))} --yes"
-    output.echo(f"Done: {count} changes, each checked. To take them back: {back}")
+    output.echo(f"Done: {count} changes{and_kept}, each checked. To take them back: {back}")
     return 0
 
 

@@ -100,7 +100,9 @@ def _summary(found: Across) -> list[RenderableType]:
         parts.append(Text(f"{version} against {first}: the middle layout (least … most)"))
         for metric in COMPARED:
             change = found.change(version, metric)
-            said = "–" if change is None else units.times(change.median, change.low, change.high)
+            said = "–"
+            if change is not None:
+                said = units.times(change.median, change.low, change.high, of_several=True)
             parts.append(Text(f"  {REPLAYED[metric].label:{label}}  {said}"))
     return parts
 
