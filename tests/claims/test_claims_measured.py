@@ -43,9 +43,9 @@ def place(home: Path, stand_in_engine: Path, tmp_path: Path, monkeypatch: pytest
     return found
 
 
-def said(*args: str, code: int = 0) -> dict[str, Any]:
+def said(*args: str, code: int | None = 0) -> dict[str, Any]:
     ended, out, err = invoke("claims", "test", *args, "--json")
-    assert ended == code, err
+    assert code is None or ended == code, err
     (one,) = json.loads(out)
     assert isinstance(one, dict)
     return one
@@ -160,7 +160,8 @@ def test_a_claim_that_no_replay_answers_is_measured(place: FakePlace, home: Path
 
 def test_jobs_that_no_setting_of_the_database_tells_apart_are_not_run(home: Path) -> None:
     write(home, "longer", more=", parameters = { seconds = 5 }")
-    one = said("longer", *ONE)
+    # Whether it holds is not the matter: replays of so short a job differ by processor time on a busy machine.
+    one = said("longer", *ONE, code=None)
     assert "its layouts differ in the job's seconds" in one["conditions"][-1]["untried"]
     assert not one["conditions"][-1]["failed"] and measured() == []
 
