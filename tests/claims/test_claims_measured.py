@@ -160,7 +160,7 @@ def test_a_claim_that_no_replay_answers_is_measured(place: FakePlace, home: Path
 
 def test_jobs_that_no_setting_of_the_database_tells_apart_are_not_run(home: Path) -> None:
     write(home, "longer", more=", parameters = { seconds = 5 }")
-    # Whether it holds is not the matter: replays of so short a job differ by processor time on a busy host.
+    # What the replays tell is not the matter: on a busy host their number of operations was seen to lack.
     one = said("longer", *ONE, code=None)
     assert "its layouts differ in the job's seconds" in one["conditions"][-1]["untried"]
     assert not one["conditions"][-1]["failed"] and measured() == []

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import evidence as ev
 import pytest
 
+from ztune.advice.model import Recommendation
 from ztune.advice.recommend import recommend
 from ztune.onhost.latency import tells
 from ztune.report.predictions import predicted_load
@@ -26,15 +29,20 @@ def test_one_call_lies_beyond_a_quantile(count: int, share: float, enough: bool)
     assert tells(count, share) is enough
 
 
-@pytest.mark.parametrize(("syncs", "shown"), [(5, "–"), (100, "7.00 ms")])
-def test_what_replays_predict(syncs: int, shown: str) -> None:
-    times = {"count": syncs, "p50": 3.0, "p99": 7.0}
+def recommended(model: dict[str, Any]) -> Recommendation:
+    """Of one replay, with this beside what each model has."""
     measure = {
-        "model": {"modelled_s": 1.0, "trace_s": 9.0, "pace": 0.5, "sync_latency_ms": times},
+        "model": {"modelled_s": 1.0, "trace_s": 9.0, **model},
         "space": {"allocated": 1.0},
         "physical": {"write_bytes": 1.0},
     }
-    found = recommend(ev.run(), [ev.trial(parse_layout(ev.base_layout()), 1, measure, baseline=True)])
+    return recommend(ev.run(), [ev.trial(parse_layout(ev.base_layout()), 1, measure, baseline=True)])
+
+
+@pytest.mark.parametrize(("syncs", "shown"), [(5, "–"), (100, "7.00 ms")])
+def test_what_replays_predict(syncs: int, shown: str) -> None:
+    times = {"count": syncs, "p50": 3.0, "p99": 7.0}
+    found = recommended({"pace": 0.5, "sync_latency_ms": times})
     table = predicted_load(found)
     assert table is not None
     assert table.rows[0][1][1:] == ("3.00 ms", shown, "–")
@@ -45,11 +53,5 @@ def test_what_replays_predict(syncs: int, shown: str) -> None:
 
 def test_what_replays_predict_of_operations() -> None:
     times = {"count": 20, "p50": 3.0, "p99": 7.0}
-    measure = {
-        "model": {"modelled_s": 1.0, "trace_s": 9.0, "speed": 0.5, "operation_latency_ms": times},
-        "space": {"allocated": 1.0},
-        "physical": {"write_bytes": 1.0},
-    }
-    found = recommend(ev.run(), [ev.trial(parse_layout(ev.base_layout()), 1, measure, baseline=True)])
-    table = predicted_load(found)
+    table = predicted_load(recommended({"speed": 0.5, "operation_latency_ms": times}))
     assert table is not None and table.rows[0][1][1:3] == ("3.00 ms", "–")
