@@ -16,6 +16,7 @@ from ztune.onhost.properties import PROPERTIES
 from ztune.onhost.tunables import TUNABLES
 from ztune.onhost.words import OBJECTIVES, suggest
 from ztune.study import Layout
+from ztune.toml.reading import read_toml
 
 Relation = Literal["less", "more", "equal", "best"]
 """What the first layout is to the others: its metric is less, more or the same, or none of them beats it."""
@@ -230,22 +231,30 @@ def _resolved(
 
 def every() -> dict[str, Claim]:
     """Return id → claim of all: ztune's (``studies/claims``) and the user's own. Raises InputError."""
-    found: dict[str, Claim] = {}
-    where: dict[str, Path] = {}
-    for path in files("claims").values():
-        for claim in load(path):
-            if claim.id in found:
-                raise InputError(f'{path}: a claim "{claim.id}" stands in {where[claim.id]} too')
-            found[claim.id], where[claim.id] = claim, path
-    return found
+    _places()
+    return {claim.id: claim for path in files("claims").values() for claim in load(path)}
 
 
 def find(name: str) -> Claim:
-    """Return the claim with the id ``name``. Raises InputError."""
-    known = every()
+    """Return the claim with the id ``name``; no other file than its own is checked. Raises InputError."""
+    known = _places()
     if name not in known:
         raise InputError(f'there is no claim "{name}".{suggest(name, known)}')
-    return known[name]
+    return next(claim for claim in load(known[name]) if claim.id == name)
+
+
+def _places() -> dict[str, Path]:
+    """Return id → file of all claims, as far as the files can be read. Raises InputError."""
+    found: dict[str, Path] = {}
+    for path in files("claims").values():
+        entries = read_toml(path)[0].get("claim")
+        for entry in entries if isinstance(entries, list) else ():
+            name = entry.get("id") if isinstance(entry, dict) else None
+            if not isinstance(name, str):
+                continue  # which load says
+            if found.setdefault(name, path) != path:
+                raise InputError(f'{path}: a claim "{name}" stands in {found[name]} too')
+    return found
 
 
 def replay_cannot(claim: Claim) -> str:

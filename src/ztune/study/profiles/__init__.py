@@ -33,6 +33,10 @@ def shipped_caches() -> Mapping[str, Cache]:
 
 def load(path: Path) -> HddProfile | FlashProfile:
     """Return the profile in the TOML file ``path``. Raises InputError with one sentence."""
+    return _load_shipped(path) if path.parent == _shipped() else _load(path)
+
+
+def _load(path: Path) -> HddProfile | FlashProfile:
     raw, text = read_toml(path)
     raw.setdefault("name", path.stem)
     try:
@@ -41,6 +45,9 @@ def load(path: Path) -> HddProfile | FlashProfile:
         model = HddProfile if raw.get("kind") == "hdd" else FlashProfile
         hints = Hints.of(list(model.model_fields))
         raise InputError(explain(error, raw, text, path, hints, f"a {raw.get('kind')} profile")) from None
+
+
+_load_shipped = functools.cache(_load)  # a claim's layouts name the same few hundreds of times
 
 
 def names() -> list[str]:
