@@ -31,6 +31,10 @@ def fits(shown: str, width: int = 80, room: int = brief.ROOM) -> None:
     assert all(cell_len(line) <= width for line in lines), shown
 
 
+def _tail(figures: dict[str, float], key: str) -> dict[str, float]:
+    return {"p99": figures[key], "count": figures.get("calls", 5000)} if key in figures else {}
+
+
 def replayed(
     base: dict[str, float], other: dict[str, float], changes: dict[str, str] | None = None
 ) -> Recommendation:
@@ -44,7 +48,8 @@ def replayed(
             "busy_s_max": figures["busy_s"],
             "thread_wait_s_max": figures["wait_s"],
             "modelled_s": max(figures["busy_s"], figures["wait_s"]),
-            "sync_latency_ms": {"p50": figures.get("sync_p50", 8.0)},
+            "sync_latency_ms": {"p50": figures.get("sync_p50", 8.0), **_tail(figures, "sync_p99")},
+            "operation_latency_ms": _tail(figures, "operation_p99"),
             **{key: figures[key] for key in ("speed",) if key in figures},
         }
         return {**found, "model": model}
@@ -97,6 +102,27 @@ def test_a_gain_that_is_no_speed_is_not_called_one(
     r = replayed(base, other)
     assert r.layout_name == "other" and said in r.meaning
     assert said in " ".join(text(r).split())
+
+
+@pytest.mark.parametrize(
+    ("base", "other", "shown"),
+    [
+        # Totals are less, and one transaction in a hundred takes much longer.
+        ({"operation_p99": 100}, {"operation_p99": 270}, "waiting, p99 operation 100 ms → 270 ms ×2.70"),
+        ({"sync_p99": 40}, {"sync_p99": 80}, "waiting, p99 sync 40.0 ms → 80.0 ms ×2.00"),
+        # What one operation takes has its sync in it.
+        ({"operation_p99": 100, "sync_p99": 40}, {"operation_p99": 110, "sync_p99": 80}, ""),
+        ({"operation_p99": 100}, {"operation_p99": 140}, ""),  # a replay may be as far off
+        ({"operation_p99": 270}, {"operation_p99": 100}, ""),
+        ({"sync_p99": 40}, {"sync_p99": 80, "calls": 50}, ""),  # of 50 the longest says nothing of a p99
+    ],
+)
+def test_a_tail_that_gets_longer_is_shown(
+    base: dict[str, float], other: dict[str, float], shown: str
+) -> None:
+    r = replayed({"busy_s": 140, "wait_s": 100, **base}, {"busy_s": 60, "wait_s": 50, **other})
+    words = " ".join(text(r).split())
+    assert r.layout_name == "other" and (shown in words if shown else "p99" not in words)
 
 
 def test_a_job_with_a_rate_keeps_its_throughput() -> None:

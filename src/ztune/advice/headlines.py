@@ -29,6 +29,8 @@ _REPLAYED: tuple[_Asked, ...] = (
     ("disk work", "disk work", ("busy_s",)),
     ("waiting", "waiting, longest thread", ("wait_s",)),
     ("waiting", "waiting, median sync", ("sync_p50",)),
+    ("waiting", "waiting, p99 operation", ("operation_p99",)),
+    ("waiting", "waiting, p99 sync", ("sync_p99",)),
     ("space", "space", ("allocated",)),
     ("bytes written", "bytes written", ("written",)),
     ("CPU", "CPU for data", ("cpu",)),
@@ -43,6 +45,9 @@ _MEASURED: tuple[_Asked, ...] = (
     ("bytes written", "bytes written per op", ("written",)),
     ("CPU", "CPU per op", ("cpu_all", "cpu")),
 )
+_TAILS = ("operation_p99", "sync_p99")  # of one replay the first that is known tells
+LONGER_TAIL = 1.5
+"""Replays' p99 that grows by less is not shown: it was up to 1.5 times off (docs/accuracy.md)."""
 # Where seconds are those of no machine.
 _EMULATED: tuple[_Asked, ...] = (
     ("disk I/Os", "disk I/Os per op", ("ios",)),
@@ -68,6 +73,8 @@ def headlines(now: Standing, here: LayoutResult, other: LayoutResult) -> list[He
             shown: Side | None = side
             if name == "throughput":
                 shown = _per_second(side)
+            elif side.metric in _TAILS:
+                shown = _longer(side, here, other)
             elif side.metric in {"cpu", "cpu_s"} and now.basis == "modelled":
                 shown = _spread(side)
             elif not side.here and not side.other:  # a job without a sync waits for none
@@ -91,6 +98,12 @@ def _per_second(side: Side) -> Side | None:
             "high": None if not side.low else 1 / side.low,
         }
     )
+
+
+def _longer(side: Side, here: LayoutResult, other: LayoutResult) -> Side | None:
+    """Return a tail that grows by so much that a replay can tell: what medians and totals hide."""
+    first = next(key for key in _TAILS if here.value(key) is not None and other.value(key) is not None)
+    return side if side.metric == first and side.ratio is not None and side.ratio >= LONGER_TAIL else None
 
 
 def _spread(side: Side) -> Side:
