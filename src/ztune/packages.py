@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import shlex
 import sys
@@ -110,11 +111,14 @@ def sudo_ztune(program: str | None = None) -> str:
 
 
 def install_command(thing: str, family: str | None = None) -> str:
-    """Return the command that installs ``thing`` here, such as ``apt-get install postgresql``."""
+    """Return the command that installs ``thing``, such as ``apt-get install postgresql``: on ``family``, by
+    default here, where it begins with sudo for a user who is not root.
+    """
+    sudo = "sudo " if family is None and os.geteuid() else ""
     family = os_family() if family is None else family
     packages = " ".join(packages_of(thing, family))
     command = _COMMANDS.get(family)
-    return f"{command} {packages}" if command else f"install {packages} with your package manager"
+    return f"{sudo}{command} {packages}" if command else f"install {packages} with your package manager"
 
 
 def known() -> dict[str, Mapping[str, str]]:

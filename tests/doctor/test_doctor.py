@@ -221,3 +221,10 @@ def test_commands_by_platform(tmp_path: Path) -> None:
         for family in _COMMANDS:
             assert install_command(thing, family)
     assert os.access("/etc/os-release", os.R_OK) is (os_release() != {})
+
+
+def test_who_is_not_root_is_given_a_command_with_sudo(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ztune.packages.os_family", lambda: "debian")
+    for user, said in ((0, "apt-get install fio"), (1000, "sudo apt-get install fio")):
+        monkeypatch.setattr("os.geteuid", lambda user=user: user)
+        assert install_command("fio") == said

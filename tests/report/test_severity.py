@@ -1,4 +1,4 @@
-"""Hazards of one rule are one sentence that has all names, where they differ in a name alone."""
+"""Hazards of one rule are said once, with all names, where they differ in a name alone."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from ztune.report.severity import grouped
             ("atime is on for a/d: reads.", "atime is on for a/w: reads."),
             "atime is on for a/d and a/w: reads.",
         ),
+        (("Pool a has one disk.", "Pool b has one disk."), "Pool a has one disk. The same holds for b."),
+        (("a is full.", "b is full.", "c is full."), "a is full. The same holds for b and c."),
         (("It is 16K on a/d.", "It is 8K on a/w."), "It is 16K on a/d. It is 8K on a/w."),
         (("All of it.", "All of it."), "All of it."),
         (("One.",), "One."),

@@ -384,6 +384,27 @@ def test_trace_roles_shows_and_changes(unknown: Trace) -> None:
     assert invoke("trace", "roles", str(unknown.path), "--proposed")[0] == 2  # nothing is left
 
 
+@pytest.mark.usefixtures("home")
+def test_trace_roles_says_where_a_role_is_from(tmp_path: Path) -> None:
+    made = Made(tmp_path / "db")
+    wal, *others = "pg_wal/000000010000000000000001", "base/5/16384", "mine.dat", "some.conf"
+    for file in (made.file(wal, role="wal"), *(made.file(name) for name in others)):
+        made.do(Op.WRITE, file, 0, 128 * K)
+    path = made.write(tmp_path / "u.trace").path
+    code, out, err = invoke("trace", "roles", str(path), "--role", "**/mine.dat=data", "--role", "**/5/*=temp")
+    assert code == 0, err
+    said = {one["glob"].rpartition("/db/")[2]: one for one in _lines(path)}
+    known = {name: (one["role"], one["known_as"]) for name, one in said.items()}
+    assert known["pg_wal/*"] == ("wal", "postgresql") and known["mine.dat"] == ("data", "")
+    assert known["base/5/*"] == ("temp", "")  # postgresql's files there are data
+    assert "rule: postgresql" in out and out.count("role given") == 2
+
+
+def _lines(path: Path) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(invoke("trace", "roles", str(path), "--json")[1])
+    return found
+
+
 @pytest.mark.usefixtures("home", "stand_in_engine")
 def test_a_screening_with_other_roles(unknown: Trace) -> None:
     words = ["screen", str(unknown.path), "--budget", "3", "--json"]

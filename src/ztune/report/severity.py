@@ -27,7 +27,9 @@ def _joined(sentences: Sequence[str]) -> str:
     apart = [i for i, words in enumerate(columns) if len(set(words)) > 1]
     if len({text.count(" ") for text in sentences}) > 1 or len(apart) != 1:
         return " ".join(dict.fromkeys(sentences))
-    words = sentences[0].split(" ")
-    names = [word.rstrip(":,.") for word in columns[apart[0]]]
-    words[apart[0]] = listed(list(dict.fromkeys(names))) + words[apart[0]][len(names[0]) :]
+    words, at = sentences[0].split(" "), apart[0]
+    names = list(dict.fromkeys(word.rstrip(":,.") for word in columns[at]))
+    if at <= 1:  # "Pool a has …": the verb is that of one
+        return f"{sentences[0]} The same holds for {listed(names[1:])}."
+    words[at] = listed(names) + words[at][len(names[0]) :]
     return " ".join(words)

@@ -11,7 +11,7 @@ from ztune.trace.figures import GroupSummary
 from ztune.trace.manifest import TraceFile
 from ztune.trace.order import FileOrder, orders
 from ztune.trace.reader import Trace
-from ztune.trace.roles import RoleRules
+from ztune.trace.roles import RoleRules, known_as
 from ztune.trace.schema import Op
 from ztune.trace.summary import summarise
 from ztune.units import format_size
@@ -38,6 +38,7 @@ class RoleProposal:
     """Files of one directory whose names differ in numbers alone, and what they do.
 
     ``role``: what they have; ``proposed``: what they should have, None where they show too little.
+    ``known_as``: the well-known layout whose rule says the role, or that they have none; "" where none does.
     """
 
     glob: str
@@ -45,6 +46,7 @@ class RoleProposal:
     role: str | None
     proposed: str | None
     why: str
+    known_as: str
     read: int
     """Bytes; so for ``written``."""
     written: int
@@ -160,10 +162,16 @@ def _proposal(
         role=role,
         proposed=proposed if role is None else None,
         why=why,
+        known_as=_known_as(groups[0].name, role, left_out),
         read=sum(g.reads.bytes for g in groups),
         written=sum(g.writes.bytes for g in groups),
         syncs=sum(g.syncs for g in groups),
     )
+
+
+def _known_as(path: str, role: str | None, left_out: bool) -> str:
+    found = known_as(path)
+    return found[0] if found is not None and found[1] == role and (role or left_out) else ""
 
 
 def _by_use(

@@ -92,15 +92,21 @@ def known_layouts() -> tuple[KnownLayout, ...]:
 
 def databases_of(paths: Iterable[str]) -> Iterator[str]:
     """Give for each of ``paths`` that is a well-known layout's the layout's name."""
-    # A later layout overrides an earlier one.
-    backwards = [
+    yield from (found[0] for found in map(known_as, paths) if found is not None)
+
+
+def known_as(path: str) -> tuple[str, str | None] | None:
+    """Return the name of the well-known layout that the file at ``path`` belongs to, and its role there."""
+    whole = path.removesuffix(_DELETED)
+    return next(((name, rule.role) for name, rule in _backwards() if rule.pattern.fullmatch(whole)), None)
+
+
+@functools.cache
+def _backwards() -> tuple[tuple[str, RoleRule], ...]:
+    """Layout and rule, of all; a later one overrides an earlier one, so that the first that matches tells."""
+    return tuple(
         (layout.name, rule) for layout in reversed(known_layouts()) for rule in reversed(layout.rules)
-    ]
-    for path in paths:
-        whole = path.removesuffix(_DELETED)
-        name = next((name for name, rule in backwards if rule.pattern.fullmatch(whole)), None)
-        if name is not None:
-            yield name
+    )
 
 
 @functools.cache

@@ -389,10 +389,17 @@ def proposals(console: Console, found: Sequence[RoleProposal]) -> None:
             size(one.written),
             size(one.read),
             count(one.syncs),
-            Text.assemble(one.glob[len(folder) :].lstrip("/"), "\n", (one.why, "dim")),
+            Text.assemble(one.glob[len(folder) :].lstrip("/"), "\n", (f"{one.why}{_by(one)}", "dim")),
         )
     where = f", below {folder}" if folder else ""
     _titled(console, f"Files, most bytes moved first{where}", table)
+
+
+def _by(one: RoleProposal) -> str:
+    """Say who gave the files their role."""
+    if one.known_as:
+        return f"; rule: {one.known_as}"
+    return "; role given" if one.role else ""
 
 
 def file_list(console: Console, manifest: Manifest, role: str | None) -> None:
