@@ -2,6 +2,7 @@
 #include "replay_impl.h"
 
 #include "processor.h"
+#include "turns.h"
 
 static void stop(int rc)
 {
@@ -270,8 +271,10 @@ static void call(uint64_t i)
 	commits = commits && !comes;
 	if (commits && *asked == 0)
 		*asked = ++log->asked;
-	while (R.threads[o->thread].holds == NULL && (file = order_waits_for(&R.order, i)) >= 0)
+	while (R.threads[o->thread].holds == NULL && (file = order_waits_for(&R.order, i)) >= 0) {
+		turns_end(&R.threads[o->thread]); /* it may be waiting for who waits for that */
 		(void)vtime_wait(&R.files[file].waiting, VTIME_NEVER);
+	}
 	if ((rc = files_limit_arc()) != 0) {
 		stop(rc);
 		return;
@@ -298,6 +301,8 @@ static void call(uint64_t i)
 		stop(rc);
 	if (leads)
 		leave_log(log, covers);
+	if (order_syncs(o))
+		turns_synced(&R.threads[o->thread], o->file);
 	R.r->joined_commits += commits;
 	if (!comes && o->op == OP_WRITE && log != NULL) {
 		log->file = o->file;
@@ -629,8 +634,24 @@ static void find_logs(uint64_t first)
 			R.logs[k].share =
 			    MIN(1.0, MAX(0.0, (double)R.spec->log_operations[k] - (double)syncs[k]) / (double)waits[k]);
 	}
-	for (size_t i = 0; i < R.nfiles && !told && R.logs[0].share <= 0; i++)
+	if (told || R.logs[0].share > 0)
+		return;
+	for (size_t i = 0; i < R.nfiles; i++)
 		R.files[i].log = -1;
+	turns_find(first);
+}
+
+/* Closed: the thread waits for its turn when what it did before it waited is done, and does the rest of it then. */
+static void begin_turn(thread_t *t, uint32_t i)
+{
+	uint32_t after = R.order.after[i];
+	const op_t *o = &R.ops->op[i], *sync = after != ORDER_NONE ? &R.ops->op[after] : NULL;
+	int64_t rest = sync != NULL ? o->t - (sync->t + sync->dur) : 0;
+
+	R.order.after[i] = ORDER_NONE; /* it waits for its turn, not for that sync */
+	think(due(t, i) - rest, i);
+	turns_take(t, i);
+	think(replay_now() + rest, i);
 }
 
 static void thread_main(void *arg)
@@ -650,6 +671,8 @@ static void thread_main(void *arg)
 			wait_for_sync(R.order.after[i]);
 		if (t->background && t->holds == NULL)
 			wait_for_job(o->t);
+		else if (turns_begin(i))
+			begin_turn(t, i);
 		else
 			think(due(t, i), i);
 		t->began = replay_now();
@@ -668,6 +691,7 @@ static void thread_main(void *arg)
 	while (!take_in(t, INT64_MAX))
 		(void)vtime_wait(&t->waiting, VTIME_NEVER);
 	free(t->pending);
+	turns_end(t);
 	has_come(t, t->at, true);
 	R.threads_left--;
 	vtime_wake(&R.waiting, true);

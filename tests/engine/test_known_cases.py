@@ -465,6 +465,38 @@ def test_closed_an_operation_takes_from_one_sync_of_its_thread_to_the_next(
         assert took["mean"] == pytest.approx(5.0 + model["sync_latency_ms"]["mean"], rel=0.1)
 
 
+def test_closed_who_comes_first_has_the_next_turn_at_a_log(tmp_path: Path, noise: Path) -> None:
+    """Three threads read, each a lot in every third round, and then commit in turns. In the recorded order all
+    would wait for who reads a lot, in each round."""
+    rounds, places = 60, random.Random(1).sample(range(1 << 13), 1 << 13)
+    ops = Ops(step=0, dur=0)
+    for i in range(rounds):
+        for thread in range(3):
+            ops.add(WRITE, offset=(3 * i + thread) * 8192, size=8192, thread=thread, step=1_000)
+            ops.add(FSYNC, thread=thread, dur=100_000, step=101_000)
+            for _ in range(50 if i % 3 == thread else 0):
+                ops.add(READ, file=1, offset=places.pop() * 8192, size=8192, thread=thread)
+    s = spec(noise, size=[64 * MIB] * 2, properties={"recordsize": "8K"}, closed=True)
+    s["operations"] = 3 * rounds
+    model = replay(tmp_path, s, ops)["measure"]["model"]
+    # The reads of one thread follow each other; those of three do not.
+    reads_s = 50 * rounds * model["read_latency_ms"]["mean"] / 1000
+    assert reads_s / 3 < model["elapsed_s"] < 0.5 * reads_s
+
+
+def test_closed_what_was_done_in_a_turn_is_done_in_one(tmp_path: Path, noise: Path) -> None:
+    """Two threads: each waits for the other's sync, works for 5 ms, and commits. So no two work at once."""
+    rounds = 40
+    ops = Ops(step=0, dur=0)
+    for i in range(rounds):
+        ops.add(READ, offset=0, size=512, thread=i % 2, step=5_000_000)
+        ops.add(WRITE, offset=i * 8192, size=8192, thread=i % 2, step=1_000)
+        ops.add(FSYNC, thread=i % 2, dur=1_000_000, step=1_100_000)
+    s = spec(noise, properties={"recordsize": "8K"}, closed=True, operations=rounds)
+    model = replay(tmp_path, s, ops)["measure"]["model"]
+    assert rounds * 0.005 < model["elapsed_s"] < rounds * 0.0054
+
+
 def test_closed_who_cleans_up_comes_no_further_than_the_clients(tmp_path: Path, noise: Path) -> None:
     """Two clients commit by turns for 0.2 s, here for more than a second. A third thread has its syncs at the
     end of that; here too, and not after 0.2 s. Who only reads is not held back.
