@@ -20,9 +20,10 @@ static bool is_barrier(const order_t *o, uint32_t call)
 	case OP_CREATE:
 	case OP_UNLINK:
 	case OP_RENAME:
-	case OP_TRUNCATE:
 	case OP_FALLOCATE:
 		return true;
+	case OP_TRUNCATE:
+		return o->strict || !order_only_grows(o, call);
 	default:
 		return o->strict;
 	}
@@ -322,8 +323,22 @@ void order_by_arrival(order_t *o, int32_t file)
 	o->file[file].arrives = true;
 }
 
+void order_grows(order_t *o, uint32_t call)
+{
+	if (o->grows == NULL)
+		o->grows = zeros(o->ops->nops / 8 + 1, 1);
+	o->grows[call / 8] |= (uint8_t)(1U << call % 8);
+	move_on(o, &o->file[o->ops->op[call].file]);
+}
+
+bool order_only_grows(const order_t *o, uint64_t call)
+{
+	return o->grows != NULL && (o->grows[call / 8] >> call % 8 & 1) != 0;
+}
+
 void order_free(order_t *o)
 {
+	free(o->grows);
 	free(o->file);
 	free(o->of_file);
 	free(o->next_of_thread);

@@ -49,8 +49,9 @@ typedef struct {
 	int64_t *waited;          /* by call: for how long its thread had waited for such syncs, ns; NULL: not found */
 	int64_t *before;          /* by call: what its thread did before the sync began that it waited for, ns, or -1 */
 	uint8_t *done;            /* a bit for each call */
-	bool *shares;             /* by thread: it syncs a file that others sync, too */
-	uint16_t *group;          /* by thread: those that sync a file together have one number, two jobs have two */
+	uint8_t *grows;  /* … set for a truncation that cuts nothing off, and keeps nobody waiting; NULL: none is */
+	bool *shares;    /* by thread: it syncs a file that others sync, too */
+	uint16_t *group; /* by thread: those that sync a file together have one number, two jobs have two */
 	size_t ngroups;
 	uint64_t *syncer; /* sorted: file and thread */
 	size_t nsyncers;
@@ -60,6 +61,10 @@ typedef struct {
 
 /* Of the calls from first on.  Files are numbered below nfiles; how: ORDER_... */
 void order_make(order_t *o, const ops_t *ops, uint64_t first, size_t nfiles, int how);
+
+/* A truncation cuts nothing off: others' calls on the file need not wait for it, nor it for them. */
+void order_grows(order_t *o, uint32_t call);
+bool order_only_grows(const order_t *o, uint64_t call);
 
 /* Calls come to a file as they come: a sync of it waits for no other thread's writes or syncs. */
 void order_by_arrival(order_t *o, int32_t file);

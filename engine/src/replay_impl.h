@@ -32,9 +32,8 @@ typedef struct {
 	bool elsewhere; /* it is there, and nothing of it is in the sample */
 	int dataset, pool;
 	uint32_t id, names;
-	int log;                          /* in R.logs, -1: of none */
-	vqueue_t waiting;                 /* calls that wait for others on it, threads for their turn */
-	uint64_t turns_asked, turns_over; /* turns.h */
+	int log;          /* in R.logs, -1: of none */
+	vqueue_t waiting; /* calls that wait for others on it */
 	uint64_t start_size;
 	const content_t *content, *untouched; /* untouched: what records hold that the trace does not touch */
 	uint8_t *shadow;
@@ -82,7 +81,7 @@ typedef struct {
 	int64_t done;              /* when the last of those that had to be done before its next call was */
 	int64_t recorded_done;     /* … when recorded */
 	commits_t *holds;          /* it has written this log and is to sync it */
-	rfile_t *turn;             /* it is its turn at this one */
+	bool has_turn;             /* turns.h */
 	uint64_t asked[SPEC_LOGS]; /* by log: which of its commits its own is that is under way, 0: none */
 	bool commits;              /* closed: it is one of those whose commits are the job's */
 	bool operates;             /* closed: each of its operations has a sync of its own */

@@ -256,6 +256,14 @@ static void committed(thread_t *t)
 	t->committed = replay_now();
 }
 
+/* Would a truncation that cut nothing off when recorded cut off what later calls have written here? */
+static bool is_overtaken(uint64_t i)
+{
+	const rfile_t *f = order_only_grows(&R.order, i) ? files_known(R.ops->op[i].file) : NULL;
+
+	return f != NULL && f->f != NULL && fl_size(f->f) > (uint64_t)R.ops->op[i].size;
+}
+
 /* One call, from its beginning to its end. */
 static void call(uint64_t i)
 {
@@ -294,15 +302,14 @@ static void call(uint64_t i)
 		rc = order_syncs(o) ? call_sync(log, i) : call_write(log, i);
 	} else {
 		vtime_work(call_ns(o));
-		rc = commits ? 0 : files_do(o);
+		rc = commits || is_overtaken(i) ? 0 : files_do(o);
 	}
 	R.in_call--;
 	if (rc != 0)
 		stop(rc);
 	if (leads)
 		leave_log(log, covers);
-	if (order_syncs(o))
-		turns_synced(&R.threads[o->thread], o->file);
+	turns_done(i);
 	R.r->joined_commits += commits;
 	if (!comes && o->op == OP_WRITE && log != NULL) {
 		log->file = o->file;
@@ -650,7 +657,7 @@ static void begin_turn(thread_t *t, uint32_t i)
 
 	R.order.after[i] = ORDER_NONE; /* it waits for its turn, not for that sync */
 	think(due(t, i) - rest, i);
-	turns_take(t, i);
+	turns_take(t);
 	think(replay_now() + rest, i);
 }
 

@@ -11,15 +11,15 @@
 void turns_find(uint64_t first);
 
 /* Does a turn of its thread begin with this call? */
-bool turns_begin(uint32_t call);
+bool turns_begin(uint64_t call);
 
-/* Waits until it is the thread's turn at what it syncs next. */
-void turns_take(thread_t *t, uint32_t call);
+/* Waits until it is the thread's turn. */
+void turns_take(thread_t *t);
 
-/* The thread's turn is over, if it had one. */
+/* The thread's turn is over, if it has one. */
 void turns_end(thread_t *t);
 
-/* The sync of a file is done: with it its thread's turn there ends. */
-void turns_synced(thread_t *t, int32_t file);
+/* A call is done; a turn may end with it. */
+void turns_done(uint64_t call);
 
 #endif

@@ -466,8 +466,9 @@ def test_closed_an_operation_takes_from_one_sync_of_its_thread_to_the_next(
 
 
 def test_closed_who_comes_first_has_the_next_turn_at_a_log(tmp_path: Path, noise: Path) -> None:
-    """Three threads read, each a lot in every third round, and then commit in turns. In the recorded order all
-    would wait for who reads a lot, in each round."""
+    """Three threads read, each a lot in every third round, and then commit in turns. In the recorded order
+    all would wait for who reads a lot, in each round.
+    """
     rounds, places = 60, random.Random(1).sample(range(1 << 13), 1 << 13)
     ops = Ops(step=0, dur=0)
     for i in range(rounds):
@@ -495,6 +496,50 @@ def test_closed_what_was_done_in_a_turn_is_done_in_one(tmp_path: Path, noise: Pa
     s = spec(noise, properties={"recordsize": "8K"}, closed=True, operations=rounds)
     model = replay(tmp_path, s, ops)["measure"]["model"]
     assert rounds * 0.005 < model["elapsed_s"] < rounds * 0.0054
+
+
+@pytest.mark.parametrize("cuts", [False, True])
+def test_closed_a_truncation_that_cuts_nothing_keeps_nobody_waiting(
+    tmp_path: Path, noise: Path, cuts: bool
+) -> None:
+    """Two threads commit. One reads a hundred blocks, and truncates their file; the other's hundred come
+    after that when recorded, and wait for it only where something is cut off.
+    """
+    places = random.Random(1).sample(range(1 << 12), 200)
+    ops = Ops(step=0, dur=0)
+    for i in range(60):
+        ops.add(WRITE, offset=i * 8192, size=8192, thread=i % 2, step=1_000)
+        ops.add(FSYNC, thread=i % 2, dur=100_000, step=101_000)
+    for thread in range(2):
+        ops.add(FSYNC, file=1, thread=thread, step=1_000)
+    begun = ops.t / 1e9
+    for i, place in enumerate(places):
+        if i == 100:
+            ops.add(TRUNCATE, file=1, offset=-1, size=(63 if cuts else 64) * MIB)
+        ops.add(READ, file=1, offset=place * 8192, size=8192, thread=i // 100, step=10)
+    s = spec(noise, size=[64 * MIB] * 2, properties={"recordsize": "8K"}, closed=True, operations=60)
+    model = replay(tmp_path, s, ops)["measure"]["model"]
+    reads_s = 100 * model["read_latency_ms"]["mean"] / 1000
+    assert (model["elapsed_s"] - begun > 1.8 * reads_s) is cuts
+    assert model["elapsed_s"] - begun < (2.2 if cuts else 1.2) * reads_s
+
+
+def test_closed_a_checkpoint_after_a_commit_belongs_to_its_turn(tmp_path: Path, noise: Path) -> None:
+    """Two threads commit in turns. One of them works for 50 ms after every tenth of its commits and syncs
+    another file, and the other waited for that, as it does here.
+    """
+    ops = Ops(step=0, dur=0)
+    for i in range(60):
+        ops.add(WRITE, offset=i * 8192, size=8192, thread=i % 2, step=1_000)
+        ops.add(FSYNC, thread=i % 2, dur=100_000, step=101_000)
+        if i % 20 == 10:
+            ops.t += 50_000_000
+            ops.add(FSYNC, file=1, step=1_000)
+    ops.add(FSYNC, file=1, thread=1)
+    s = spec(noise, size=[64 * MIB] * 2, properties={"recordsize": "8K"}, closed=True, operations=60)
+    took = replay(tmp_path, s, ops)["measure"]["model"]["operation_latency_ms"]
+    # Six of them have such a work in them, three of each thread.
+    assert took["p90"] > 50
 
 
 def test_closed_who_cleans_up_comes_no_further_than_the_clients(tmp_path: Path, noise: Path) -> None:

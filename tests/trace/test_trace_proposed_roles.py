@@ -391,7 +391,8 @@ def test_trace_roles_says_where_a_role_is_from(tmp_path: Path) -> None:
     for file in (made.file(wal, role="wal"), *(made.file(name) for name in others)):
         made.do(Op.WRITE, file, 0, 128 * K)
     path = made.write(tmp_path / "u.trace").path
-    code, out, err = invoke("trace", "roles", str(path), "--role", "**/mine.dat=data", "--role", "**/5/*=temp")
+    given = ("--role", "**/mine.dat=data", "--role", "**/5/*=temp")
+    code, out, err = invoke("trace", "roles", str(path), *given)
     assert code == 0, err
     said = {one["glob"].rpartition("/db/")[2]: one for one in _lines(path)}
     known = {name: (one["role"], one["known_as"]) for name, one in said.items()}
