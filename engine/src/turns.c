@@ -38,10 +38,10 @@ static void find_growth(uint64_t first)
 
 		if (!is_taken_in_turns(o->file))
 			continue;
-		if (o->op == OP_WRITE)
+		if (o->op != OP_TRUNCATE) {
 			size[o->file] = MAX(size[o->file], o->offset + o->size);
-		if (o->op != OP_TRUNCATE)
 			continue;
+		}
 		if (o->size >= size[o->file])
 			order_grows(&R.order, (uint32_t)i);
 		size[o->file] = o->size;
