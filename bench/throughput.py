@@ -3,16 +3,13 @@
     python bench/throughput.py --state FILE postgres-oltp:hdd-7200 [--layouts NAME …] [--calls 55,57,173]
     python bench/throughput.py --state FILE postgres-oltp,clients=1:ssd-sata    with other parameters
     chrt -r 1 python bench/throughput.py …       before all else on the machine, which matters
-    python bench/throughput.py --own …           also with what a mount itself takes for an operation
     python bench/throughput.py --state FILE      the tables of what is there
 
 Records the job once for both disks, runs its layouts on a mount, replays the recording under each, and
 prints both, and what their commits and reads took; a prediction is for as many operations as the mount did.
 What FILE has is not done again. A mount costs time that ZFS in the kernel does not: --calls are the µs of a
 read, a write and an fdatasync on an idle one with instant disks, so that like is compared with like; `ztune
-screen` charges none. --own runs each layout on instant disks too, and replays it with disks that take next to
-nothing: by how much longer the mount takes there is added to the prediction. Of jobs with one client, where
-nothing hides it.
+screen` charges none.
 """
 
 from __future__ import annotations
@@ -36,8 +33,6 @@ from ztune.places.replay import Replay
 from ztune.runs import plan
 from ztune.runs.asked import study_for
 from ztune.store.db import Store
-from ztune.study import Study
-from ztune.study.profile import FlashProfile
 from ztune.trace.reader import Trace
 
 PARAMS = {
@@ -57,11 +52,6 @@ GOAL = 0.15
 CALLS = ("sync_latency_ms", "read_latency_ms")
 OPERATIONS = "operation_latency_ms"
 SHARES = ("p50", "p95", "p99")
-NOTHING = {
-    "kind": "flash", "size": "2T", "channels": 4096, "read_us": 0.001, "write_us": 0.001, "read_mb_s": 1e9,
-    "write_mb_s": 1e9,
-}  # fmt: skip
-"""A disk that takes next to nothing, as a mount's instant ones."""
 
 
 class CostlyCalls(Replay):
@@ -113,49 +103,32 @@ def measure(pair: str, given: argparse.Namespace, state: dict[str, Any]) -> None
             with Store.open() as store:
                 state["recordings"][job] = store.run(run).trace_path
             keep()
-        places: dict[str, tuple[str, tuple[str, ...]]] = {"predicted": ("run", ())}
-        if given.own:
-            places["own"] = ("instant", ("--disks", "instant"))
-        for place, disks in places.values():
-            if mine.get(place) is None:
-                chosen = [word for one in given.layouts for word in ("--layouts", one)]
-                where = ["--on", "mount", "--caches", "cold", "--blocks", f"{given.blocks}:{given.blocks}"]
-                mine[place] = ztune("run", study, *where, *disks, *params, *chosen)["run"]
-                keep()
+        if mine["run"] is None:
+            chosen = [word for one in given.layouts for word in ("--layouts", one)]
+            words = ["--on", "mount", "--caches", "cold", "--blocks", f"{given.blocks}:{given.blocks}"]
+            mine["run"] = ztune("run", study, *words, *params, *chosen)["run"]
+            keep()
         trace = Trace.open(Path(state["recordings"][job]))
         replay = CostlyCalls(trace, engine.check(), timeout_s=3600)
         replay.calls = dict(zip(("read_us", "write_us", "sync_us"), given.calls, strict=True))
         resolved = study_for(trace, study, None, None)
-        for key, (place, _) in places.items():
-            real = _trials(mine[place])
-            done = mine.setdefault(key, {})
-            for layout in plan.layouts(resolved, given.layouts):
-                if layout.name in done or layout.name not in real:
-                    continue
-                replay.first = real[layout.name]["job"]["operations"]
-                known = _instant(resolved) if key == "own" else resolved
-                outcome = replay.run(replay.spec(known, layout, 1), None, threading.Event())
-                if outcome.result is None:
-                    raise ZtuneError(f"{layout.name}: {outcome.error}")
-                done[layout.name] = _found(outcome.result["measure"], replay.first, trace)
-                keep()
-
-
-def _instant(study: Study) -> Study:
-    """Return ``study`` with disks that take next to nothing."""
-    nothing = {name: FlashProfile.model_validate({**NOTHING, "name": name}) for name in study.profiles}
-    return study.model_copy(update={"profiles": nothing})
-
-
-def _found(measure: dict[str, Any], operations: int, trace: Trace) -> dict[str, Any]:
-    workload = trace.manifest.workload
-    assert workload is not None
-    model = measure["model"]
-    return {
-        "per_second": operations / model["most_s"],
-        "commits": measure["zil"]["commits"] / workload.result["operations"],
-        **{key: model[key] for key in (*CALLS, OPERATIONS) if key in model},
-    }
+        workload_of = trace.manifest.workload
+        assert workload_of is not None
+        real = _trials(mine["run"])
+        for layout in plan.layouts(resolved, given.layouts):
+            if layout.name in mine["predicted"] or layout.name not in real:
+                continue
+            replay.first = real[layout.name]["job"]["operations"]
+            outcome = replay.run(replay.spec(resolved, layout, 1), None, threading.Event())
+            if outcome.result is None:
+                raise ZtuneError(f"{layout.name}: {outcome.error}")
+            found = outcome.result["measure"]
+            mine["predicted"][layout.name] = {
+                "per_second": replay.first / found["model"]["most_s"],
+                "commits": found["zil"]["commits"] / workload_of.result["operations"],
+                **{key: found["model"][key] for key in (*CALLS, OPERATIONS) if key in found["model"]},
+            }
+            keep()
 
 
 def show(pair: str, mine: dict[str, Any]) -> None:
@@ -197,27 +170,6 @@ def show_latencies(pair: str, mine: dict[str, Any]) -> None:
             print(f"| {name} | {what} | {' | '.join(cells)} |")
 
 
-def show_own(pair: str, mine: dict[str, Any]) -> None:
-    """Print a table: predictions with what the mount itself takes, as seen on instant disks."""
-    heads = " | ".join(f"{p}: own, ms | with it" for p in SHARES)
-    print(f"\n| {pair}, with the mount's own: layout | own, ms an operation | /s with it | {heads} |")
-    print("| --- | --- | --- |" + " --- | --- |" * len(SHARES))
-    instant, real = _trials(mine["instant"]), _trials(mine["run"])
-    for name, bare in mine["own"].items():
-        guess, job, there = mine["predicted"].get(name), real.get(name, {}).get("job"), instant[name]["job"]
-        if guess is None or job is None:
-            continue
-        own_s = 1 / there["per_second"] - 1 / bare["per_second"]
-        rate = 1 / (1 / guess["per_second"] + own_s)
-        cells = []
-        for p in SHARES if OPERATIONS in guess and OPERATIONS in bare else ():
-            own = there["latency_ms"][p] - bare[OPERATIONS][p]
-            whole = guess[OPERATIONS][p] + own
-            cells.append(f"{own:.2f} | {whole:.2f} ({whole / job['latency_ms'][p] - 1:+.0%})")
-        found = f"{rate:.1f} ({rate / job['per_second'] - 1:+.0%})"
-        print(f"| {name} | {1000 * own_s:.2f} | {found} | {' | '.join(cells)} |")
-
-
 def main() -> int:
     """Measure and predict what is missing, and print the tables."""
     parser = argparse.ArgumentParser(
@@ -228,7 +180,6 @@ def main() -> int:
     parser.add_argument("--layouts", action="append", metavar="NAME")
     parser.add_argument("--blocks", type=int, default=1)
     parser.add_argument("--calls", default="55,57,173")
-    parser.add_argument("--own", action="store_true")
     given = parser.parse_args()
     given.layouts = given.layouts or list(LAYOUTS)
     given.calls = [float(us) for us in given.calls.split(",")]
@@ -243,8 +194,6 @@ def main() -> int:
         if pair != "recordings" and mine["predicted"]:
             show(pair, mine)
             show_latencies(pair, mine)
-            if mine.get("own"):
-                show_own(pair, mine)
     return 0
 
 

@@ -50,7 +50,7 @@ static void find_growth(uint64_t first)
 }
 
 /* Of the files that are taken in turns, and of each group of threads, the one that is synced most. */
-static void find_logs(uint64_t first, int32_t *log)
+static void find_most_synced(uint64_t first, int32_t *log)
 {
 	uint64_t *syncs = calloc(R.nfiles + 1, sizeof(*syncs));
 
@@ -101,7 +101,7 @@ void turns_find(uint64_t first)
 		if (is_taken_in_turns((int32_t)i))
 			order_by_arrival(&R.order, (int32_t)i);
 	find_growth(first);
-	find_logs(first, log);
+	find_most_synced(first, log);
 	for (uint64_t i = R.ops->nops; i-- > first;) {
 		const op_t *o = &R.ops->op[i];
 		uint32_t after = R.order.after[i];
