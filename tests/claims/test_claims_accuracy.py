@@ -13,7 +13,8 @@ from ztune.analysis.metrics import MEASURED
 from ztune.claims import accuracy
 from ztune.claims.accuracy import replayed, smallest
 
-TEXT = (Path(__file__).parents[2] / "docs" / "accuracy.md").read_text()
+DOCS = Path(__file__).parents[2] / "docs"
+TEXT = (DOCS / "accuracy.md").read_text()
 LARGE = {"writes": (1, 5), "bytes": (2, 6), "reads": (3, 7), "busy": (8,)}  # of hard disk and flash
 
 
@@ -92,3 +93,24 @@ def test_a_closed_replay_says_how_long_the_job_takes() -> None:
     model = {"modelled_s": 1.0, "most_s": 2.0, "elapsed_s": 2.5}
     assert job.read({"measure": {"model": {**model, "speed": 0.9}}}) == 2.5
     assert job.read({"measure": {"model": model}}) is None
+
+
+def test_the_page_of_the_studies_says_the_same() -> None:
+    text = (DOCS / "studies.md").read_text()
+    part = text.split("### What a replay can tell apart")[1].split("\n### ")[0]
+    rows = [[c.strip() for c in line.strip("|").split("|")] for line in part.splitlines()]
+    told = {r[0]: share(r[1]) for r in rows if len(r) == 3 and r[1].endswith("%")}
+    assert told == {
+        "bytes written": accuracy.BYTES,
+        "bytes read, read operations": accuracy.READS,
+        "write operations": accuracy.WRITES,
+        "flushes": accuracy.FLUSHES,
+        "space": accuracy.SPACE,
+        "modelled time, latencies": accuracy.TIME,
+        "the job's time": accuracy.JOB,
+    }
+    prose = (
+        f"modelled times apart from {accuracy.TIME:.0%} on, times of jobs from {accuracy.JOB:.0%} on, "
+        f"bytes written from {accuracy.BYTES:.0%}"
+    )
+    assert prose in " ".join(text.split()).replace(" %", "%")
