@@ -611,24 +611,25 @@ static void add_write(commits_t *log, uint32_t call)
 
 /*
  * Which logs' commits go together, and of waits for another's sync which share are commits: those operations that have no
- * sync of their own.  A closed replay that is not told of logs takes all shared files for one, where such operations are.
+ * sync of their own.  A closed replay that is not told of logs takes all shared files for one.  Where no such operations
+ * are, its logs are shared in turns.
  */
 static void find_logs(uint64_t first)
 {
 	uint64_t syncs[SPEC_LOGS] = {0}, waits[SPEC_LOGS] = {0};
-	bool told = R.spec->nlogs > 0;
+	bool told = R.spec->nlogs > 0, shares = !R.spec->closed;
 
 	for (size_t i = 0; i < R.nfiles; i++)
 		if (!told)
 			R.files[i].log = R.order.file[i].shared ? 0 : -1;
-		else if (R.files[i].known && R.files[i].log >= 0)
+		else if (!R.spec->closed && R.files[i].known && R.files[i].log >= 0)
 			order_by_arrival(&R.order, (int32_t)i);
 	for (uint64_t i = first; i < R.ops->nops; i++) {
 		const commits_t *log = log_of(&R.ops->op[i]);
 
 		if (log != NULL && order_syncs(&R.ops->op[i]))
 			syncs[log - R.logs]++;
-		if (log != NULL && told && syncs_next(i, log))
+		if (log != NULL && !R.spec->closed && syncs_next(i, log))
 			add_write(&R.logs[log - R.logs], (uint32_t)i);
 		if (R.order.after[i] == ORDER_NONE || R.order.before[i] < 0)
 			continue;
@@ -640,8 +641,9 @@ static void find_logs(uint64_t first)
 		if (waits[k] > 0)
 			R.logs[k].share =
 			    MIN(1.0, MAX(0.0, (double)R.spec->log_operations[k] - (double)syncs[k]) / (double)waits[k]);
+		shares = shares || R.logs[k].share > 0;
 	}
-	if (told || R.logs[0].share > 0)
+	if (shares)
 		return;
 	for (size_t i = 0; i < R.nfiles; i++)
 		R.files[i].log = -1;

@@ -296,7 +296,7 @@ class Replay:
     def threads(self) -> dict[str, Any]:
         """Return how the trace's threads go on, and on what processors."""
         operations = operations_of(self.trace)
-        logs = {} if self._closed else self._logs
+        logs = self._logs
         # Each log's commits are told by what its own job did.
         own = [self.inputs.beside if beside else operations for beside in logs.values()]
         return {
