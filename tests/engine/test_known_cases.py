@@ -645,6 +645,31 @@ def test_each_log_s_commits_are_told_by_what_its_own_job_did(tmp_path: Path, noi
     assert late[every, every] > max(late[every, 0], late[0, every])
 
 
+def test_closed_commits_of_two_logs_are_told_apart(tmp_path: Path, noise: Path) -> None:
+    """One job commits in two logs, one after the other. When recorded one thread syncs both for the other,
+    too, who comes too late here: after a read of a slow disk. There are as many syncs as operations, so that
+    nobody knows without being told of the logs.
+    """
+    rounds, late = 20, {}
+    r = random.Random(1)
+    ops = Ops(step=0, dur=0)
+    for _ in range(rounds):
+        ops.t += 1_000_000
+        ops.add(READ, file=2, offset=r.randrange(1 << 13) * 8192, size=8192, thread=1)
+        ops.t += 1_000_000
+        for log in (0, 1):
+            ops.add(WRITE, file=log, offset=0, size=8192)
+            ops.add(FSYNC, file=log, dur=1_000_000, step=1_000_000)
+    for log in (0, 1):
+        ops.add(READ, file=2, offset=0, size=8192, thread=1)
+        ops.add(FSYNC, file=log, thread=1)
+    base = spec(noise, size=[MIB, MIB, 64 * MIB], properties={"recordsize": "8K"}, profile="hdd", closed=True)
+    for logs in (False, True):
+        s = {**base, "operations": 2 * rounds + 2, **({"logs": [[0], [1]]} if logs else {})}
+        late[logs] = replay(tmp_path, s, ops)["measure"]["model"]["late_commits"]
+    assert late[False] == 0 and late[True] > rounds // 2
+
+
 def test_open_who_is_late_does_not_hold_a_log_for_the_others(tmp_path: Path, noise: Path) -> None:
     """One of two threads that share a log reads a slow disk before each of its commits, far more than there
     is time for. The other's commits are on time; by the order of the trace they would wait for the late.

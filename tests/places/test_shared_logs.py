@@ -40,8 +40,9 @@ def told(files: dict[str, str], *, closed: bool, operations: int = 7, beside: in
     return replay.threads()
 
 
-def test_each_log_of_a_database_that_commits_in_groups_is_told() -> None:
-    said = told(PATHS, closed=False)
+@pytest.mark.parametrize("closed", [False, True])
+def test_each_log_of_a_database_that_commits_in_groups_is_told(closed: bool) -> None:
+    said = told(PATHS, closed=closed)
     assert said["logs"] == [[0, 1], [3], [4, 5]]
     assert said["operations"] == 7
     assert "log_operations" not in said
