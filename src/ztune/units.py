@@ -32,7 +32,8 @@ def parse_size(value: object) -> int:
     if match is None or len(value) > _LONGEST:
         value = value if len(value) <= _LONGEST else f"{value[:_LONGEST]}…"
         raise ValueError(f'{value!r} is not a size; write bytes or text such as "8K", "64M", "7.5G"')
-    number, unit = Fraction(match[1]), match[2]
+    number: Fraction | int = Fraction(match[1]) if "." in match[1] else int(match[1])
+    unit = match[2]
     scale = 1024 ** (_UNITS.index(unit.upper()) + 1) if unit else 1
     size = number * scale
     if size.denominator != 1:

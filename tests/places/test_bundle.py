@@ -89,6 +89,22 @@ def test_the_same_sources_give_the_same_bytes(home: Path) -> None:
     assert not any(n.startswith(("ztune/cli", "ztune/store", "ztune/study")) for n in names)
 
 
+def test_a_host_with_another_python_takes_the_sources(tmp_path: Path) -> None:
+    program, other = bundle.build(), tmp_path / "other.pyz"
+    with zipfile.ZipFile(program) as ours, zipfile.ZipFile(other, "w") as theirs:
+        for name in ours.namelist():
+            content = ours.read(name)
+            theirs.writestr(name, b"\0\0\0\0" + content[4:] if name.endswith(".pyc") else content)
+    for path, ending in ((program, "main.pyc"), (other, "main.py")):
+        code = (
+            f"import sys; sys.path.insert(0, {str(path)!r}); import ztune.onhost.main as m; print(m.__file__)"
+        )
+        done = subprocess.run(
+            [sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, timeout=60
+        )
+        assert done.stdout.strip().endswith(f"/ztune/onhost/{ending}"), done.stderr
+
+
 def test_modules_of_a_third_party_go_along(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     package = tmp_path / "acme_ztune"
     (package / "jobs").mkdir(parents=True)

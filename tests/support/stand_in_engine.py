@@ -1,4 +1,4 @@
-#!/usr/bin/env python3
+#!/usr/bin/env -S python3 -S
 """Answers like ztune-engine, with numbers computed from spec and ops: for tests of what is around the engine.
 
 STAND_IN: "crash=TEXT" kills itself in layouts whose spec holds TEXT; "refuse=TEXT", "hang=TEXT",
@@ -6,12 +6,12 @@ STAND_IN: "crash=TEXT" kills itself in layouts whose spec holds TEXT; "refuse=TE
 version, STAND_IN_OPENZFS that of OpenZFS: 2.4 makes a tenth fewer writes.
 """
 
-import argparse
 import json
 import os
 import signal
 import sys
 import time
+from itertools import pairwise
 from pathlib import Path
 
 VERSION = os.environ.get("STAND_IN_VERSION", "0.0.1")
@@ -99,17 +99,15 @@ def replay(spec_path: str, ops_path: str) -> int:
     return 0
 
 
-parser = argparse.ArgumentParser()
-parser.add_argument("action", choices=["load", "replay", "selfcheck", "version"])
-parser.add_argument("--spec")
-parser.add_argument("--ops")
-parser.add_argument("--image", type=Path)
-parser.add_argument("--progress", action="store_true")
-arguments = parser.parse_args()
-if arguments.action == "load":
-    arguments.image.write_bytes(b"loaded")
+# By hand, as argparse takes as long to load as all the rest; hence -S above, too.
+action, *words = sys.argv[1:]
+options = dict(pairwise(words))
+assert action in ("load", "replay", "selfcheck", "version")
+assert {word for word in words if word.startswith("-")} <= {"--spec", "--ops", "--image", "--progress"}
+if action == "load":
+    Path(options["--image"]).write_bytes(b"loaded")
     sys.exit(0)
-if arguments.action == "replay":
-    assert arguments.image.read_bytes() == b"loaded"
-    sys.exit(replay(arguments.spec, arguments.ops))
+if action == "replay":
+    assert Path(options["--image"]).read_bytes() == b"loaded"
+    sys.exit(replay(options["--spec"], options["--ops"]))
 print(json.dumps({**ENGINE, "ok": True}))

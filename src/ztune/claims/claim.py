@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,7 +16,7 @@ from ztune.errors import InputError
 from ztune.onhost.properties import PROPERTIES
 from ztune.onhost.tunables import TUNABLES
 from ztune.onhost.words import OBJECTIVES, suggest
-from ztune.study import Layout
+from ztune.study import Layout, ready
 from ztune.toml.reading import read_toml
 
 Relation = Literal["less", "more", "equal", "best"]
@@ -146,6 +147,10 @@ _INNER = {"claim": WrittenClaim, "layouts": WrittenLayout}
 
 def load(path: Path) -> tuple[Claim, ...]:
     """Return the claims in the TOML file ``path``, each layout checked. Raises InputError."""
+    return _load_shipped(path) if ready.unchanging(path) else _load(path)
+
+
+def _load(path: Path) -> tuple[Claim, ...]:
     file = File(path)
     found = file.parse(Claims, _INNER, "a file of claims")
     try:
@@ -158,6 +163,9 @@ def load(path: Path) -> tuple[Claim, ...]:
     return tuple(
         _resolved(file, ("claim", i), entry, source, base, rows) for i, entry in enumerate(found.claim)
     )
+
+
+_load_shipped = functools.cache(_load)
 
 
 def _resolved(

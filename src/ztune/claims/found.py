@@ -244,6 +244,7 @@ def _study(
     study: PublishedStudy, kept: StudyTrials | None, trials: _Trials, claims: Sequence[known.Claim]
 ) -> FoundStudy:
     told = {} if kept is None else {each.name: each for each in kept.trials}
+    home = str(paths.home())
     layouts = []
     for each in study.layouts:
         had = told.get(each.name)
@@ -257,7 +258,7 @@ def _study(
                 each.workload,
                 studies.changes(study, each.side),
                 cited if trial is not None else "",
-                why.replace(str(paths.home()), "$ZTUNE_HOME"),
+                why.replace(home, "$ZTUNE_HOME"),
                 {} if trial is None else _counts(trial),
             )
         )

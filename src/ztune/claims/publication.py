@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -180,6 +181,10 @@ _INNER = {"table": Table, "rows": Figure, "histogram": Histogram}
 
 def load(path: Path) -> Publication:
     """Return the publication in the TOML file ``path``, each of its layouts checked. Raises InputError."""
+    return _load_shipped(path) if ready.unchanging(path) else _load(path)
+
+
+def _load(path: Path) -> Publication:
     file = File(path)
     found = file.parse(Publication, _INNER, "a publication")
     check_workload(file, found.workload, {}, ("workload",))
@@ -204,6 +209,9 @@ def load(path: Path) -> Publication:
         changes = {f"{role}.{name}": value for name, value in properties.items()}
         file.changed(base, changes, "recommended", ("recommended", role))
     return found
+
+
+_load_shipped = functools.cache(_load)
 
 
 def _check_table(file: File, found: Publication, base: Layout, i: int, table: Table) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import functools
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -21,6 +22,10 @@ STRICT = {"extra": "forbid", "allow_inf_nan": False}
 
 Scalar = str | int | float | bool
 T = TypeVar("T")
+
+
+# To make one takes longer than all that a file has to be checked for.
+_adapter: Callable[[Any], TypeAdapter[Any]] = functools.cache(TypeAdapter)
 
 
 class File:
@@ -50,7 +55,8 @@ class File:
 
         hints = Hints(keys, lambda loc: suggest(str(loc[-1]), keys(loc)), description)
         try:
-            return TypeAdapter(model).validate_python(self.raw)
+            found: T = _adapter(model).validate_python(self.raw)
+            return found
         except ValidationError as error:
             raise InputError(explain(error, self.raw, self._text, self.path, hints, what)) from None
 

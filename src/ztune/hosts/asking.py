@@ -108,7 +108,7 @@ def ask_all(
     """
     if shutil.which("ssh") is None:
         raise MissingError("the OpenSSH client `ssh` is not installed; install openssh-client")
-    program = bundle.build().read_bytes()
+    program = bundle.sources()
     asked = json.dumps({"seconds": seconds, "datasets": list(datasets)}).encode() + b"\n"
     script = _SCRIPT.format(
         none=_NONE, old=_OLD, pythons=" ".join(PYTHONS), boot=shlex.quote(_BOOT), size=len(program)

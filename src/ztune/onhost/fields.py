@@ -6,6 +6,7 @@ where TOML comes in. Standard library alone, since it is sent to hosts.
 
 from __future__ import annotations
 
+import functools
 import json
 import types
 from collections.abc import Mapping
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 _Made = TypeVar("_Made")
+_PLAIN = frozenset({str, int, float, bool, type(None)})
 
 
 class KeyedError(ValueError):
@@ -41,10 +43,19 @@ def key_of(field: Field[Any]) -> str:
     return str(field.metadata.get("alias", field.name))
 
 
+@functools.cache
+def _keys(kind: Any) -> tuple[tuple[str, str], ...]:
+    """Return the name and the key of each field of ``kind``; none of what is no dataclass."""
+    return tuple((f.name, key_of(f)) for f in fields(kind)) if is_dataclass(kind) else ()
+
+
 def to_json(value: Any) -> Any:
     """Return a dataclass, or what one holds, as JSON values; keys in the order of the fields."""
-    if is_dataclass(value):
-        return {key_of(f): to_json(getattr(value, f.name)) for f in fields(value)}
+    kind: Any = type(value)
+    if kind in _PLAIN:  # first, as nearly all values are
+        return value
+    if keys := _keys(kind):
+        return {key: to_json(getattr(value, name)) for name, key in keys}
     if isinstance(value, Mapping):
         return {str(key): to_json(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

@@ -3,14 +3,19 @@
 What goes in: ``ztune.onhost``, and of each database the folder ``onhost`` and its facts. They import the
 standard library, each other, ``ztune.errors``, ``ztune.packages``, ``ztune.shipped`` and ``ztune.units``.
 The same sources always give the same bytes, and the file's name holds their hash, so that it is copied once.
+Their bytecode goes along: without it every start compiles them, which is most of what a start takes, and
+seconds in a guest that is emulated. A host with another version of Python takes the sources.
 """
 
 from __future__ import annotations
 
 import atexit
 import contextlib
+import functools
 import hashlib
 import importlib.util
+import io
+import marshal
 import os
 import shutil
 import tempfile
@@ -18,6 +23,7 @@ import time
 import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import BinaryIO
 
 import ztune
 from ztune import paths
@@ -60,17 +66,46 @@ def build(modules: Sequence[str] = ()) -> Path:
     return path
 
 
+def sources() -> bytes:
+    """Return the trial program without bytecode, a third as large: for hosts that it is sent to each time."""
+    found = io.BytesIO()
+    _archive(found, {**_own(), "__main__.py": _MAIN.encode()})
+    return found.getvalue()
+
+
 def _write(path: Path, files: Mapping[str, bytes]) -> None:
     """Write the archive, whole or not at all. Raises OSError."""
+    compiled = {
+        f"{name}c": _bytecode(name, source)
+        for name, source in files.items()
+        # What is wrong with a third party's module, its job says where it runs.
+        if name.startswith("ztune/") and name.endswith(".py")
+    }
     with shared_files.replacing(path) as partial:
-        partial.write_bytes(_SHEBANG)
-        with zipfile.ZipFile(partial, "a", zipfile.ZIP_DEFLATED) as archive:
-            for name in sorted(files):
-                entry = zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0))
-                entry.external_attr = 0o644 << 16
-                entry.compress_type = zipfile.ZIP_DEFLATED
-                archive.writestr(entry, files[name])
+        with partial.open("wb") as file:
+            _archive(file, {**files, **compiled})
         partial.chmod(0o755)
+
+
+def _archive(file: BinaryIO, files: Mapping[str, bytes]) -> None:
+    file.write(_SHEBANG)
+    with zipfile.ZipFile(file, "a", zipfile.ZIP_DEFLATED) as archive:
+        for name in sorted(files):
+            entry = zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0))
+            entry.external_attr = 0o644 << 16
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            archive.writestr(entry, files[name])
+
+
+@functools.cache
+def _bytecode(name: str, source: bytes) -> bytes:
+    """Return what a .pyc file holds, of the kind that is taken without a look at the source (PEP 552)."""
+    code = compile(source, name, "exec", dont_inherit=True)
+    # Later formats than 2 depend on what else refers to the code's strings: the bytes would differ.
+    dumped = marshal.dumps(code, 2)
+    return (
+        importlib.util.MAGIC_NUMBER + (1).to_bytes(4, "little") + importlib.util.source_hash(source) + dumped
+    )
 
 
 def _in_memory(name: str, files: Mapping[str, bytes], error: OSError | InputError) -> Path:

@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 from pydantic import ValidationError
 
 from ztune.errors import InputError
+from ztune.onhost.layout import FACTOR_CLASS
 from ztune.output import line, shown
 from ztune.study import profiles as _profiles
 from ztune.study.hints import HINTS
@@ -58,9 +59,15 @@ def resolve_profiles(
     study: Study, extra: Mapping[str, HddProfile | FlashProfile] | None = None, where: str = ""
 ) -> Study:
     """Return ``study`` with the profiles of all its layouts in it, and no others. Raises InputError."""
+    changes: list[Mapping[str, object]] = [{key: v} for key, values in study.axes.items() for v in values]
+    changes += [named.set for named in study.layouts]
     layouts = [study.layout]
-    layouts += [with_settings(study.layout, {key: v}) for key, values in study.axes.items() for v in values]
-    layouts += [with_settings(study.layout, named.set) for named in study.layouts]
+    # Other disks come with these factors alone.
+    layouts += [
+        with_settings(study.layout, change)
+        for change in changes
+        if any(key.rpartition(".")[2] in FACTOR_CLASS for key in change)
+    ]
     names = sorted({name for layout in layouts for name in layout.profiles()})
     known = {**study.profiles, **(extra or {})}
     found: dict[str, HddProfile | FlashProfile] = {}

@@ -2,20 +2,43 @@
 
 from __future__ import annotations
 
+import functools
 from importlib import resources
 from pathlib import Path
 
 from ztune import paths
 from ztune.errors import InputError
 from ztune.onhost.words import suggest
+from ztune.study import profiles
 from ztune.study.loader import load_study
 from ztune.study.study import Study
 
 
 def folders() -> list[Path]:
     """Return the folders that hold studies, the user's own (``studies`` in the state directory) first."""
-    shipped = Path(str(resources.files("ztune.study"))) / "ready"  # a link to studies/ in the source tree
-    return [paths.home() / "studies", shipped]
+    return [paths.home() / "studies", _shipped()]
+
+
+@functools.cache
+def _shipped() -> Path:
+    return Path(str(resources.files("ztune.study"))) / "ready"  # a link to studies/ in the source tree
+
+
+_load_shipped = functools.cache(load_study)
+
+
+def unchanging(path: Path) -> bool:
+    """Say whether the study, publication or claims in ``path`` say the same as long as this process runs:
+    the file comes with ztune, and none of the user's own replaces one that it may name.
+    """
+    if not path.is_relative_to(_shipped()):
+        return False
+    return not any(
+        (shipped / each.relative_to(own)).exists()
+        for own, shipped in (folders(), profiles.folders())
+        for depth in ("*.toml", "*/*.toml")
+        for each in own.glob(depth)
+    )
 
 
 def files() -> dict[str, Path]:
@@ -44,4 +67,5 @@ def find(name: str) -> Study:
             f'there is no study "{name}"; name a TOML file, or one of '
             f"{', '.join(known)}.{suggest(name, known)}"
         )
-    return load_study(known[name])
+    path = known[name]
+    return _load_shipped(path) if unchanging(path) else load_study(path)
