@@ -3,13 +3,14 @@
     python bench/throughput.py --state FILE postgres-oltp:hdd-7200 [--layouts NAME …] [--calls 55,57,173]
     python bench/throughput.py --state FILE postgres-oltp,clients=1:ssd-sata    with other parameters
     chrt -r 1 python bench/throughput.py …       before all else on the machine, which matters
+    python bench/throughput.py … --processor HOST.json   replays with these rates, in place of shipped ones
     python bench/throughput.py --state FILE      the tables of what is there
 
 Records the job once for both disks, runs its layouts on a mount, replays the recording under each, and
 prints both, and what their commits and reads took; a prediction is for as many operations as the mount did.
 What FILE has is not done again. A mount costs time that ZFS in the kernel does not: --calls are the µs of a
 read, a write and an fdatasync on an idle one with instant disks, so that like is compared with like; `ztune
-screen` charges none.
+screen` charges none. HOST.json is what `ztune doctor --processor HOST.json` wrote on this machine.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ from typing import Any
 from accuracy import STUDIES, ztune
 
 from ztune.errors import ZtuneError
-from ztune.places import engine
+from ztune.places import calibration, engine
+from ztune.places.calibration import HostProcessors
 from ztune.places.replay import Replay
 from ztune.runs import plan
 from ztune.runs.asked import study_for
@@ -109,7 +111,11 @@ def measure(pair: str, given: argparse.Namespace, state: dict[str, Any]) -> None
             mine["run"] = ztune("run", study, *words, *params, *chosen)["run"]
             keep()
         trace = Trace.open(Path(state["recordings"][job]))
-        replay = CostlyCalls(trace, engine.check(), timeout_s=3600)
+        host = {}
+        if given.processor is not None:
+            rates = calibration.read(given.processor)
+            host = HostProcessors.like(rates, rates, None).to_json()
+        replay = CostlyCalls(trace, engine.check(), timeout_s=3600, processor=host)
         replay.calls = dict(zip(("read_us", "write_us", "sync_us"), given.calls, strict=True))
         resolved = study_for(trace, study, None, None)
         workload_of = trace.manifest.workload
@@ -180,6 +186,7 @@ def main() -> int:
     parser.add_argument("--layouts", action="append", metavar="NAME")
     parser.add_argument("--blocks", type=int, default=1)
     parser.add_argument("--calls", default="55,57,173")
+    parser.add_argument("--processor", type=Path)
     given = parser.parse_args()
     given.layouts = given.layouts or list(LAYOUTS)
     given.calls = [float(us) for us in given.calls.split(",")]
