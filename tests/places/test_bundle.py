@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import marshal
 import os
 import subprocess
 import sys
@@ -103,6 +104,20 @@ def test_a_host_with_another_python_takes_the_sources(tmp_path: Path) -> None:
             [sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, timeout=60
         )
         assert done.stdout.strip().endswith(f"/ztune/onhost/{ending}"), done.stderr
+
+
+def test_code_that_has_no_bytecode_of_the_format_goes_as_source(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def refuse(*_: object) -> bytes:
+        raise ValueError("unmarshallable object")
+
+    bundle._bytecode.cache_clear()
+    monkeypatch.setattr(marshal, "dumps", refuse)
+    bundle._write(tmp_path / "program.pyz", {"ztune/a.py": b"x = [1, 2][0:1]"})
+    bundle._bytecode.cache_clear()
+    with zipfile.ZipFile(tmp_path / "program.pyz") as archive:
+        assert archive.namelist() == ["ztune/a.py"]
 
 
 def test_modules_of_a_third_party_go_along(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

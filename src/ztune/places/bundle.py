@@ -76,10 +76,10 @@ def sources() -> bytes:
 def _write(path: Path, files: Mapping[str, bytes]) -> None:
     """Write the archive, whole or not at all. Raises OSError."""
     compiled = {
-        f"{name}c": _bytecode(name, source)
+        f"{name}c": code
         for name, source in files.items()
         # What is wrong with a third party's module, its job says where it runs.
-        if name.startswith("ztune/") and name.endswith(".py")
+        if name.startswith("ztune/") and name.endswith(".py") and (code := _bytecode(name, source))
     }
     with shared_files.replacing(path) as partial:
         with partial.open("wb") as file:
@@ -99,10 +99,15 @@ def _archive(file: BinaryIO, files: Mapping[str, bytes]) -> None:
 
 @functools.cache
 def _bytecode(name: str, source: bytes) -> bytes:
-    """Return what a .pyc file holds, of the kind that is taken without a look at the source (PEP 552)."""
+    """Return what a .pyc file holds, of the kind that is taken without a look at the source (PEP 552); empty
+    where it can't be had.
+    """
     code = compile(source, name, "exec", dont_inherit=True)
-    # Later formats than 2 depend on what else refers to the code's strings: the bytes would differ.
-    dumped = marshal.dumps(code, 2)
+    try:
+        # Later formats than 2 depend on what else refers to the code's strings: the bytes would differ.
+        dumped = marshal.dumps(code, 2)
+    except ValueError:
+        return b""  # Python 3.14 has constant slices, which that format can't hold
     return (
         importlib.util.MAGIC_NUMBER + (1).to_bytes(4, "little") + importlib.util.source_hash(source) + dumped
     )
