@@ -123,6 +123,7 @@ typedef struct {
 	commits_t logs[SPEC_LOGS]; /* whose commits go together */
 	/* Closed: how far those have come whose commits are the job's, and who waits for that. */
 	struct {
+		bool known; /* by the logs that are told */
 		uint64_t threads;
 		int64_t sum;   /* of their trace times */
 		int64_t least; /* that somebody waits for */

@@ -36,10 +36,10 @@ static size_t part_of(int64_t t)
 
 static bool paces(const op_t *o)
 {
-	return !R.by_commits || order_syncs(o);
+	return !R.by_commits || (order_syncs(o) && (!R.job.known || R.threads[o->thread].commits));
 }
 
-/* What the pace of the recorded job is told by: its commits, if it has some. */
+/* What the pace of the recorded job is told by: its commits, if it has some; its clients', where logs are told. */
 #define COMMITS_LEAST 20
 /* The last of them are the job's end, when not all of its threads are at work. */
 #define MOST 0.95
@@ -48,11 +48,12 @@ static void find_pace(uint64_t first)
 {
 	uint64_t commits = 0;
 
+	R.by_commits = true;
 	for (uint64_t i = first; i < R.ops->nops; i++) {
 		const op_t *o = &R.ops->op[i];
 
 		R.recorded = MAX(R.recorded, o->t + o->dur);
-		commits += order_syncs(o);
+		commits += paces(o);
 	}
 	R.by_commits = commits >= COMMITS_LEAST;
 	for (uint64_t i = first; i < R.ops->nops; i++)
@@ -522,6 +523,14 @@ static void follow(thread_t *t, uint32_t i)
  */
 #define COMMITS_SHARE 10 /* of the most: who has fewer commits is none of the clients */
 
+/* In a log, where these are told: page cleaners sync files together, too. */
+static bool is_commit(const op_t *o)
+{
+	if (!order_syncs(o) || o->file < 0 || (size_t)o->file >= R.nfiles)
+		return false;
+	return R.spec->nlogs > 0 ? R.files[o->file].log >= 0 : R.order.file[o->file].shared;
+}
+
 static void find_background(uint64_t first)
 {
 	uint64_t *syncs = calloc(2 * (size_t)R.ops->nthreads + 2, sizeof(*syncs)), *writes = syncs + R.ops->nthreads;
@@ -533,7 +542,7 @@ static void find_background(uint64_t first)
 		const op_t *o = &R.ops->op[i];
 
 		writes[o->thread] += o->op == OP_WRITE;
-		if (order_syncs(o) && o->file >= 0 && (size_t)o->file < R.nfiles && R.order.file[o->file].shared) {
+		if (is_commit(o)) {
 			syncs[o->thread]++;
 			most = MAX(most, syncs[o->thread]);
 		}
@@ -549,6 +558,7 @@ static void find_background(uint64_t first)
 		R.job.threads += t->commits;
 		R.job.sum += t->commits ? t->at : 0;
 	}
+	R.job.known = R.spec->nlogs > 0 && R.job.threads > 0;
 	R.job.least = INT64_MAX;
 	free(syncs);
 }
@@ -728,11 +738,11 @@ int threads_run(uint64_t first)
 		R.threads_left += t->next == ORDER_NONE;
 		t->next = (uint32_t)(i - 1);
 	}
-	find_pace(first);
 	if (R.spec->closed) {
 		find_background(first);
 		find_operations(first);
 	}
+	find_pace(first);
 	if (R.spec->closed || R.spec->nlogs > 0)
 		find_logs(first);
 	if (R.spec->closed && R.order.think > 0)

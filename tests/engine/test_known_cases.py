@@ -566,6 +566,29 @@ def test_closed_who_cleans_up_comes_no_further_than_the_clients(tmp_path: Path, 
     assert ended[True][3:10] == ended[False][3:10] and 20 < ended[True][9] < rounds - 10
 
 
+def test_closed_who_cleans_up_is_no_client_by_what_it_syncs_but_the_log(tmp_path: Path, noise: Path) -> None:
+    """Two clients commit by turns, and two cleaners together sync a file of their own nearly as often, for
+    0.2 s; here that takes more than a second. The cleaners come no further than the clients, whose commits
+    alone are the job's pace.
+    """
+    rounds, cleaned, ended = 100, 40, {}
+    for cleans in (False, True):
+        ops = Ops(step=0, dur=0)
+        for i in range(rounds):
+            ops.add(WRITE, offset=i * 8192, size=8192, thread=i % 2, step=1_000)
+            ops.add(FSYNC, thread=i % 2, dur=1_000_000, step=2_000_000)
+        for i in range(cleaned if cleans else 0):
+            ops.add(WRITE, file=1, offset=i * 8192, size=8192, thread=2 + i % 2)
+            ops.add(FSYNC, file=1, thread=2 + i % 2)
+        ops.t = 10_000_000_000
+        ops.add(READ, file=1, offset=0, size=512, thread=4)
+        s = spec(noise, size=[64 * MIB] * 2, properties={"recordsize": "8K"}, profile="hdd", closed=True)
+        model = replay(tmp_path, {**s, "logs": [[0]]}, ops)["measure"]["model"]
+        ended[cleans] = [round(kept * rounds) for kept in model["kept"]]
+    assert ended[True][-1] == ended[False][-1] == rounds
+    assert ended[True][3:10] == ended[False][3:10] and 20 < ended[True][9] < rounds - 10
+
+
 @pytest.mark.parametrize(("gap_ms", "late"), [(1, True), (60, False)])
 def test_closed_who_comes_too_late_for_another_s_commit_has_one_of_its_own(
     tmp_path: Path, noise: Path, gap_ms: int, late: bool
