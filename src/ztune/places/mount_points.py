@@ -8,6 +8,7 @@ import hashlib
 import json
 import os
 import re
+import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -28,6 +29,8 @@ from ztune.study import Layout, parse_layout
 RECORD = "record.json"
 _FORMAT = "ztune-mount-point"
 _VERSION = 1
+_ENDS_S = 10.0
+"""A program that was killed lets go of its files and its socket within this."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +68,16 @@ class MountPoint:
 
     def mount(self) -> Mount | None:
         """Return the mount if its program runs. Raises MountError."""
-        return None if mounted.serving(self.disks) is None else Mount.attach(self.disks, self.places)
+        end = time.monotonic() + _ENDS_S
+        while mounted.serving(self.disks) is not None:
+            try:
+                return Mount.attach(self.disks, self.places)
+            except mounted.MountError:
+                # One that ends just now has let go of its files before its socket.
+                if time.monotonic() > end:
+                    raise
+                time.sleep(0.2)
+        return None
 
     def dead(self) -> list[Path]:
         """Return where dead mounts of ours lie."""
