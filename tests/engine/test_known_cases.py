@@ -542,21 +542,29 @@ def test_closed_a_checkpoint_after_a_commit_belongs_to_its_turn(tmp_path: Path, 
     assert took["p90"] > 50
 
 
+def clients_and_cleaners(rounds: int, cleaned: int, cleaners: int) -> Ops:
+    """Two clients that commit by turns for 0.2 s, then ``cleaned`` syncs of another file by those who clean
+    up, and long after that a read by one more.
+    """
+    ops = Ops(step=0, dur=0)
+    for i in range(rounds):
+        ops.add(WRITE, offset=i * 8192, size=8192, thread=i % 2, step=1_000)
+        ops.add(FSYNC, thread=i % 2, dur=1_000_000, step=2_000_000)
+    for i in range(cleaned):
+        ops.add(WRITE, file=1, offset=i * 8192, size=8192, thread=2 + i % cleaners)
+        ops.add(FSYNC, file=1, thread=2 + i % cleaners)
+    ops.t = 10_000_000_000
+    ops.add(READ, file=1, offset=0, size=512, thread=2 + cleaners)
+    return ops
+
+
 def test_closed_who_cleans_up_comes_no_further_than_the_clients(tmp_path: Path, noise: Path) -> None:
     """Two clients commit by turns for 0.2 s, here for more than a second. A third thread has its syncs at the
     end of that; here too, and not after 0.2 s. Who only reads is not held back.
     """
     rounds, cleaned, ended = 100, 40, {}
     for cleans in (False, True):
-        ops = Ops(step=0, dur=0)
-        for i in range(rounds):
-            ops.add(WRITE, offset=i * 8192, size=8192, thread=i % 2, step=1_000)
-            ops.add(FSYNC, thread=i % 2, dur=1_000_000, step=2_000_000)
-        for i in range(cleaned if cleans else 0):
-            ops.add(WRITE, file=1, offset=i * 8192, size=8192, thread=2)
-            ops.add(FSYNC, file=1, thread=2)
-        ops.t = 10_000_000_000
-        ops.add(READ, file=1, offset=0, size=512, thread=3)
+        ops = clients_and_cleaners(rounds, cleaned * cleans, 1)
         s = spec(noise, size=[64 * MIB] * 2, properties={"recordsize": "8K"}, profile="hdd", closed=True)
         model = replay(tmp_path, s, ops)["measure"]["model"]
         assert model["elapsed_s"] == pytest.approx(10.0, abs=0.1)
@@ -567,21 +575,12 @@ def test_closed_who_cleans_up_comes_no_further_than_the_clients(tmp_path: Path, 
 
 
 def test_closed_who_cleans_up_is_no_client_by_what_it_syncs_but_the_log(tmp_path: Path, noise: Path) -> None:
-    """Two clients commit by turns, and two cleaners together sync a file of their own nearly as often, for
-    0.2 s; here that takes more than a second. The cleaners come no further than the clients, whose commits
-    alone are the job's pace.
+    """As above, with two cleaners that sync a file together, each two fifths as often as a client. With the
+    log told they come no further than the clients either, whose commits alone are the job's pace.
     """
     rounds, cleaned, ended = 100, 40, {}
     for cleans in (False, True):
-        ops = Ops(step=0, dur=0)
-        for i in range(rounds):
-            ops.add(WRITE, offset=i * 8192, size=8192, thread=i % 2, step=1_000)
-            ops.add(FSYNC, thread=i % 2, dur=1_000_000, step=2_000_000)
-        for i in range(cleaned if cleans else 0):
-            ops.add(WRITE, file=1, offset=i * 8192, size=8192, thread=2 + i % 2)
-            ops.add(FSYNC, file=1, thread=2 + i % 2)
-        ops.t = 10_000_000_000
-        ops.add(READ, file=1, offset=0, size=512, thread=4)
+        ops = clients_and_cleaners(rounds, cleaned * cleans, 2)
         s = spec(noise, size=[64 * MIB] * 2, properties={"recordsize": "8K"}, profile="hdd", closed=True)
         model = replay(tmp_path, {**s, "logs": [[0]]}, ops)["measure"]["model"]
         ended[cleans] = [round(kept * rounds) for kept in model["kept"]]

@@ -299,7 +299,7 @@ def finding(source: Publication, study: FoundStudy) -> str:
     spread, least, what = max(times) / min(times) - 1, smallest(COUNTS[key]), _TIMES[key]
     if spread <= least:
         parts.append(
-            f"Here {what}s differ by at most {spread:.0%}, less than the {least:.0%} that a replay can tell."
+            f"Here {what}s differ by at most {spread:.1%}, less than the {least:.0%} that a replay can tell."
         )
     else:
         low = min(ours, key=lambda row: row.ours[key] or 1.0)
