@@ -92,7 +92,7 @@ static int create(rfile_t *f)
 	f->f = made;
 	f->unlinked = false;
 	if (!f->elsewhere)
-		f->space = f->missing = f->logical = f->compressed = 0;
+		f->space = f->missing = f->logical = f->compressed = f->pointer = 0;
 	touched_free(&f->touched);
 	touched_free(&f->windows);
 	f->used = f->filled = 0;

@@ -189,34 +189,85 @@ static double each(uint64_t bytes, uint64_t blocks)
 	return blocks > 0 ? (double)bytes / (double)blocks : 0.0;
 }
 
+static bool compresses(const spec_dataset_t *d)
+{
+	for (size_t i = 0; i < d->nprops; i++)
+		if (strcmp(d->props[i].key, "compression") == 0)
+			return strcmp(d->props[i].value, "off") != 0;
+	return true; /* OpenZFS's default */
+}
+
+/*
+ * How many full records the records of a file of a size come to.  The last has nothing behind the file's end, which
+ * compression leaves out; and a file of one record has a smaller one.
+ */
+static double full_records(const rfile_t *f, uint64_t size)
+{
+	uint64_t rs = f->touched.recordsize, whole = size / rs, end = size % rs;
+
+	if (end > 0 && whole > 0 && !compresses(&R.spec->datasets[f->dataset]))
+		end = rs;
+	return (double)whole + (double)end / (double)rs;
+}
+
+static double records_of(const rfile_t *f)
+{
+	return ceil((double)f->spec->whole_start / (double)f->touched.recordsize);
+}
+
+/*
+ * Of small files the sample has all or nothing.  What share of those that it has nothing of is touched: as much as the others
+ * have beyond their own records, of what their touched ones stand for.
+ */
+static double touched_elsewhere(int dataset, const content_t *content)
+{
+	double beyond = 0, elsewhere = 0;
+
+	for (size_t i = 0; i < R.nfiles; i++) {
+		const rfile_t *f = &R.files[i];
+
+		if (!counts_as(f, dataset, content))
+			continue;
+		if (f->elsewhere)
+			elsewhere += records_of(f);
+		else
+			beyond += MAX((double)f->touched.count * f->stands_for - records_of(f), 0.0);
+	}
+	return elsewhere > 0 ? MIN(beyond / elsewhere, 1.0) : 0.0;
+}
+
 /*
  * What a file would have on disk were all of it there, of blocks that come to what its kind's do on average: those that
- * are touched, and the others.
+ * are touched, and the others.  elsewhere: which share of its records is touched, where the sample has nothing of it.
  */
-static void estimate(rfile_t *f, const sampled_count_t *c, const sampled_count_t *others)
+static void estimate(rfile_t *f, const sampled_count_t *c, const sampled_count_t *others, double elsewhere)
 {
 	const touched_t *t = &f->touched;
 	uint64_t rs = t->recordsize, whole;
 	double records, above; /* indirect blocks */
-	double touched;
+	double touched, rest;  /* records, the others as full ones */
 	double data = each(c->data_used, c->data), other = each(others->data_used, others->data);
 	double indirect =
 	    c->indirect > 0 ? each(c->indirect_used, c->indirect) : each(others->indirect_used, others->indirect);
 
+	rest = t->records > 0 ? full_records(f, f->start_size) / (double)t->records : 0;
 	f->missing =
-	    other * (double)(t->records - t->count) + indirect * (double)(f->windows.records - f->windows.count);
+	    other * rest * (double)(t->records - t->count) + indirect * (double)(f->windows.records - f->windows.count);
 	whole = f->spec->whole_start;
-	records = ceil((double)whole / (double)rs);
+	records = records_of(f);
 	above = records > 1 ? ceil(records / LOAD_FANOUT) : 0.0;
-	touched = MIN(records, (double)t->count * MAX(f->stands_for, 1.0));
+	touched = f->elsewhere ? records * elsewhere : MIN(records, (double)t->count * MAX(f->stands_for, 1.0));
+	rest = records > 0 ? (records - touched) * full_records(f, whole) / records : 0;
 	if (f->stands_for > 1.0) {
-		f->space = data * touched + other * (records - touched) + indirect * above;
+		f->space = data * touched + other * rest + indirect * above;
 		f->missing *= f->stands_for;
 	}
-	f->logical = records * (double)MIN(rs, MAX(whole, 1)) + above * LOAD_POINTERS;
+	indirect = each(c->indirect_compressed, c->indirect);
+	/* Of metadata OpenZFS takes what is compressed for what is not: BP_GET_UCSIZE() of its sys/spa.h. */
+	f->pointer = records > 1 ? above * indirect / records : 0;
+	f->logical = records * (double)MIN(rs, MAX(whole, 1)) + above * indirect;
 	f->compressed = touched * each(c->data_compressed, c->data) +
-	    (records - touched) * each(others->data_compressed, others->data) +
-	    above * each(c->indirect_compressed, c->indirect);
+	    rest * each(others->data_compressed, others->data) + above * indirect;
 }
 
 /* Which records of each file the trace touches. */
@@ -307,6 +358,7 @@ static int load_all_touched(void)
 		for (size_t k = 0; k < R.spec->ncontent; k++) {
 			sampled_count_t c, others;
 			const rfile_t *apart = of_kind_with_other((int)d, &R.content[k]);
+			double elsewhere;
 			uint64_t records = 0;
 
 			sampled_count();
@@ -328,9 +380,10 @@ static int load_all_touched(void)
 			others = c;
 			if (apart != NULL && (rc = weigh_untouched(apart, &others)) != 0)
 				return rc;
+			elsewhere = touched_elsewhere((int)d, &R.content[k]);
 			for (size_t i = 0; i < R.nfiles; i++)
 				if (counts_as(&R.files[i], (int)d, &R.content[k]))
-					estimate(&R.files[i], &c, &others);
+					estimate(&R.files[i], &c, &others, elsewhere);
 		}
 	return 0;
 }

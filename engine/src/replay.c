@@ -225,7 +225,7 @@ typedef struct {
 } loaded_t;
 
 typedef struct {
-	double space, missing, logical, compressed;
+	double space, missing, logical, compressed, pointer;
 } loaded_file_t;
 
 static size_t loaded_size(void)
@@ -250,6 +250,7 @@ static void take_over(const loaded_t *l)
 		f->missing = files[i].missing;
 		f->logical = files[i].logical;
 		f->compressed = files[i].compressed;
+		f->pointer = files[i].pointer;
 	}
 }
 
@@ -265,7 +266,7 @@ static int hand_over(double wall, double cpu, const char *image)
 	for (size_t i = 0; i < R.nfiles; i++) {
 		const rfile_t *f = &R.files[i];
 
-		files[i] = (loaded_file_t){f->space, f->missing, f->logical, f->compressed};
+		files[i] = (loaded_file_t){f->space, f->missing, f->logical, f->compressed, f->pointer};
 	}
 	rc = image_save(R.spec, image, l, loaded_size(), R.err);
 	free(l);

@@ -46,9 +46,9 @@ typedef struct {
 	touched_t touched;         /* where not all is loaded, or not all with one content; then also what was freed */
 	touched_t windows;         /* its blocks of pointers that were loaded */
 	/* Bytes on disk that this file stands for, and its own, when the measure began. */
-	double space, missing; /* missing: of space, what was not loaded */
-	double logical, compressed;
-	uint64_t used, filled; /* filled: bytes of its blocks before compression */
+	double space, missing;               /* missing: of space, what was not loaded */
+	double logical, compressed, pointer; /* pointer: of a record's, in the block above */
+	uint64_t used, filled;               /* filled: bytes of its blocks before compression */
 } rfile_t;
 
 /* The lock of a log that threads share, and commits without a sync of their own in the trace. */

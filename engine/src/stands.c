@@ -156,7 +156,7 @@ void stands_freed(rfile_t *f, uint64_t off, uint64_t len)
 	}
 	lost = n > 0 ? f->missing * (double)n / (double)left : 0.0;
 	f->compressed -= lost * compressed_each(f);
-	f->logical -= (double)(nowhere * rs + n * (LOAD_POINTERS / LOAD_FANOUT)) * f->stands_for;
+	f->logical -= ((double)(nowhere * rs) + (double)n * f->pointer) * f->stands_for;
 	f->missing -= lost;
 	f->space -= lost;
 }

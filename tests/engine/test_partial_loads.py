@@ -299,6 +299,25 @@ def test_small_files_of_which_the_sample_has_nothing_take_their_space(tmp_path: 
     assert space["logical"] == pytest.approx(30 * MIB, rel=0.15)
 
 
+@pytest.mark.parametrize("size", [88, 176])
+@pytest.mark.parametrize("compression", ["lz4", "off"])
+def test_the_last_record_of_a_small_file_takes_its_part(
+    tmp_path: Path, half: Path, size: int, compression: str
+) -> None:
+    """Files of two thirds of a record, and of one and a third: all 32, and a sample that has 4 of them."""
+    kib, properties = size << 10, {"recordsize": "128K", "compression": compression}
+    full = spec(half, size=[kib] * 32, properties=properties)
+    part = spec(half, size=[kib] * 4 + [0] * 28, properties=properties, sample=8)
+    for file in part["files"]:
+        file |= {"sampled": True, "whole": kib, "whole_start": kib}
+    ops = Ops(files=32)
+    for i in range(4):
+        ops.add(READ, file=i, offset=0, size=16384)
+    of_all, of_part = (replay(tmp_path, s, ops)["measure"]["space"] for s in (full, part))
+    for key in ("files", "logical", "allocated"):
+        assert of_part[key] == pytest.approx(of_all[key], rel=0.06), key
+
+
 def test_a_log_beside_a_sampled_file_counts_once(tmp_path: Path, half: Path) -> None:
     s = spec(half, size=16 * MIB, properties={"recordsize": "16K"}, sample=8)
     s["files"] = [
