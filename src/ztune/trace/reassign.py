@@ -14,6 +14,7 @@ from ztune.databases.rules import RoleRule
 from ztune.errors import InputError, unwritten
 from ztune.onhost.host import shared_files
 from ztune.onhost.words import ROLES
+from ztune.trace import rights
 from ztune.trace.compressibility import TOUCHED, sample_files
 from ztune.trace.manifest import (
     EVENTS_FILE,
@@ -94,6 +95,19 @@ def sentence(found: Sequence[RoleProposal]) -> str:
         "Roles were told from what the files do, since no rule knows them: "
         f"{'; '.join(taken[:_MOST])}{more}. `ztune trace roles` shows and changes them."
     )
+
+
+def check_changeable(trace: Trace) -> None:
+    """Raise InputError where `change` can't write ``trace``: before the work whose result it writes."""
+    try:
+        files.check(trace.path / MANIFEST)
+    except InputError as error:
+        if os.geteuid() in (0, trace.path.stat().st_uid):
+            raise
+        raise InputError(
+            f"{error}; the trace is {rights.owner(trace.path)}'s: {rights.remedy(trace.path)}, and "
+            "`ztune screen --role` takes other roles and leaves it as it is"
+        ) from None
 
 
 def change(trace: Trace, manifest: Manifest) -> Trace:
