@@ -231,6 +231,8 @@ def _openzfs(yes: bool, as_json: bool) -> int:
                 held.enter_context(native.alone(one))
             except BlockingIOError:
                 used = used or "another ztune works with it"
+            except FileNotFoundError:  # another ztune removed it just now
+                continue
             gone = yes and not used
             rows.append(
                 {
