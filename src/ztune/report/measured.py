@@ -168,9 +168,11 @@ def passed_over(first: str, why: str) -> list[Text]:
 
 
 def against(result: LayoutResult, key: str) -> str:
-    """Return a layout against the baseline in one metric, with its interval; "" for the baseline."""
+    """Return a layout against the baseline in one metric, with its interval; "" for the baseline, "–" of a
+    percentile of too few calls.
+    """
     ratio = result.against.get(key)
-    return "" if ratio is None else ratio.text
+    return "" if ratio is None else "–" if key in result.few_calls else ratio.text
 
 
 def predictions(now: Standing, screened: Sequence[Trial]) -> RenderableType | None:

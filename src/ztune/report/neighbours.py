@@ -40,7 +40,11 @@ MEASURED_NOTE = (
 
 
 def measured_cells(row: MeasuredBeside) -> tuple[str, str, str, str]:
-    """Return what a measured figure is called, and it alone, together and as a ratio, for people."""
+    """Return what a measured figure is called, and it alone, together and as a ratio, for people; dashes of a
+    percentile of too few calls.
+    """
+    if row.few_calls is not None:
+        return _CALLED[row.figure], "–", "–", "–"
     shown = [units.show(value, row.unit) for value in (row.alone, row.beside)]
     return _CALLED[row.figure], shown[0], shown[1], "–" if row.ratio is None else row.ratio.text
 
