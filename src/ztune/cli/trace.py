@@ -141,6 +141,8 @@ def roles(
         reassign.check_changeable(opened)
         note = reassign.sentence(found) if proposed else ""
         opened = reassign.change(opened, reassign.with_roles(opened, rules, note))
+        if unknown := reassign.unmeasured(opened.manifest):
+            output.echo(f"warning: {unknown}", err=True)
         with _patience(opened):
             found = proposals(opened)
     if as_json:

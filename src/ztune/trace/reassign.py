@@ -17,6 +17,7 @@ from ztune.onhost.words import ROLES
 from ztune.trace import rights
 from ztune.trace.compressibility import TOUCHED, sample_files
 from ztune.trace.manifest import (
+    DEFAULT_RATIO,
     EVENTS_FILE,
     MANIFEST,
     Compressibility,
@@ -29,6 +30,7 @@ from ztune.trace.propose import RoleProposal
 from ztune.trace.reader import Trace
 from ztune.trace.roles import RoleRules
 from ztune.trace.touched import TouchedBlocks
+from ztune.units import listed
 
 PROPOSED = "proposed-roles"
 """Code of the warning that roles were told from what the files do."""
@@ -84,6 +86,20 @@ def with_roles(
             "page_size": {role: size for role, size in manifest.page_size.items() if role in after},
             "warnings": warnings,
         }
+    )
+
+
+def unmeasured(manifest: Manifest) -> str:
+    """Return, for people, of which roles nobody measured how the files compress; "" where there is none."""
+    roles = _by_role([file for file in manifest.files if file.size_end > 0])
+    unknown = sorted((role for role in roles if not manifest.compresses(role)), key=ROLES.index)
+    if not unknown:
+        return ""
+    return (
+        f"How well the files of role {listed(unknown)} compress could not be measured: they are gone, "
+        "can't be read, or hold zeros alone. "
+        f"Replays write content that lz4 compresses {DEFAULT_RATIO:g}:1; "
+        "a role that is given while its files are there has theirs."
     )
 
 
