@@ -344,8 +344,9 @@ def test_the_verdict_is_readable_at_80_columns(
     trace: Trace, monkeypatch: pytest.MonkeyPatch, home: Path
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    _, out, _ = invoke("claims", "test", "small", "--trace", str(trace.path))
-    assert "small: holds" in out and max(map(len, out.splitlines())) <= 80
+    code, out, err = invoke("claims", "test", "small", "--trace", str(trace.path))
+    assert code == 0 and "small: holds" in out, err
+    assert max(map(len, out.splitlines())) <= 80
     _, out, _ = invoke("claims", "list")
     assert max(map(len, out.splitlines())) <= 80
 
