@@ -133,7 +133,7 @@ def _of_rack(rack: Rack, yes: bool, as_json: bool) -> int:
                     program = place.put(bundle.build())
                     found.append({"host": place.name, **_found(place, program)})
                     if yes:
-                        done = trial.clean(place, program, lambda text: output.echo(f"  {text}", err=True))
+                        done = trial.clean(place, program, _say, waits=_say)
                         code |= bool(done.stayed)
                 else:
                     code |= _clean(place, yes, as_json)
@@ -164,12 +164,16 @@ def _clean(place: Place, yes: bool, as_json: bool, alone: Sequence[Path] = ()) -
         if not as_json and (datasets or not all(one.get("running") for one in trials)):
             output.echo("Nothing was changed; --yes destroys it.")
         return 0
-    left = trial.clean(place, program, lambda text: output.echo(f"  {output.line(text)}", err=True)).stayed
+    left = trial.clean(place, program, _say, waits=_say).stayed
     for sentence in left:
         output.echo(f"stayed: {output.line(sentence)}", err=True)
     if not left:
         output.echo("done: all of it is gone", err=as_json)
     return 1 if left else 0
+
+
+def _say(text: str) -> None:
+    output.echo(f"  {output.line(text)}", err=True)
 
 
 def _found(place: Place, program: str) -> dict[str, Any]:
