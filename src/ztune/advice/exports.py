@@ -182,12 +182,15 @@ def _below(name: str, settings: Mapping[str, str]) -> list[str]:
 def _unseen(layout: Layout, mapping: Mapping[str, str]) -> list[tuple[str, tuple[str, ...], dict[str, str]]]:
     """Return (dataset, its roles, what is set on it) for datasets of which nothing is known.
 
-    One below another would inherit what the layout sets for that one alone: it gets ZFS's default. Which is
-    below which a template of Ansible's does not say, so each gets what any of them has.
+    Those above come first, as in a plan: one below that inherits sync=always would be left as it is, and
+    inherit what is set above it then. One below another would inherit what the layout sets for that one
+    alone: it gets ZFS's default. Which is below which a template of Ansible's does not say, so each gets what
+    any of them has.
     """
     wanted = wanted_by_name(layout, mapping)
     out = []
-    for name, (dataset, roles) in wanted.items():
+    for name in sorted(wanted, key=lambda name: name.count("/")):
+        dataset, roles = wanted[name]
         settings = commands.settable_unseen(dataset, layout)
         for other, (above, _) in wanted.items():
             if name.startswith(f"{other}/") or "{{" in name:
