@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from dataclasses import replace
 from typing import Any
 
@@ -11,8 +12,9 @@ import pytest
 from ztune.advice.recommend import recommend
 from ztune.analysis.neighbours import measured, rows
 from ztune.analysis.standing import standing
+from ztune.output import Console
 from ztune.report import brief, terminal
-from ztune.report.neighbours import measured_cells
+from ztune.report.neighbours import measured_cells, measured_table
 from ztune.store.records import Trial
 from ztune.study.layout import parse_layout, with_settings
 
@@ -193,5 +195,8 @@ def test_a_p99_of_too_few_operations_is_not_printed(operations: int, few: int | 
     run = replace(ev.run(), kind="run", job={"workload": "oltp", "beside": "oltp"})
     row = next(row for row in measured(run, found) if (row.job, row.figure) == ("oltp (1)", "latency_p99"))
     assert (row.alone, row.beside, row.few_calls) == (4.0, 8.0, few)
+    console = Console(width=40, file=(out := io.StringIO()))
+    console.print(*measured_table([row]))
+    assert f"alone {'–' if few else '4.00 ms'}, together {shown}" in " ".join(out.getvalue().split())
     called, *cells = measured_cells(row)
     assert called == "p99 latency" and cells[1] == shown and (cells[2] == "–") is (few is not None)
