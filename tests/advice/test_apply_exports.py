@@ -87,6 +87,10 @@ def test_one_below_does_not_take_what_weakens_the_one_above_after_it(
     assert machine.local("tank/pg/wal").get("sync") == "standard"
     zfs = [task["community.general.zfs"] for task in tasks(exports.ansible(recommendation, turned))[1::2]]
     assert [one["name"] for one in zfs] == ["tank/pg", "tank/pg/wal"]  # type: ignore[index]
+    # Each host names the datasets of a role of Ansible's: what weakens comes first, wherever it is.
+    of_role = tasks(exports.ansible_role(recommendation, {})["tasks/main.yml"])
+    zfs = [task["community.general.zfs"] for task in of_role if "community.general.zfs" in task]
+    assert "ztune_datasets.wal" in zfs[0]["name"]  # type: ignore[index]
 
 
 def test_what_weakens_says_that_those_below_take_it_unseen() -> None:
