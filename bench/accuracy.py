@@ -43,6 +43,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -258,6 +259,24 @@ def summed(lines: list[Line]) -> list[dict[str, Any]]:
     return summary
 
 
+def check_same(
+    run_ids: list[str], source: str, measured: list[LayoutResult], screened: list[LayoutResult]
+) -> None:
+    """Raise ZtuneError where no layout that was ``measured`` was ``screened`` too."""
+    if not measured or {c.hash for c in measured} & {c.hash for c in screened}:
+        return
+    why = ""
+    for here, there in product(measured, screened):
+        if here.name == there.name and not why:
+            other = there.layout.canonical()
+            differ = [k for k, v in here.layout.canonical().items() if other.get(k) != v]
+            why = f': their "{here.name}" differs in {" and ".join(differ)}'
+    raise ZtuneError(
+        f"run {', '.join(run_ids)} and screening {source} have no layout in common{why}; screen by the study "
+        "of the run, with the same --profile, which leaves the size that a study gives its disks out"
+    )
+
+
 def judge(
     run_ids: list[str],
     against: str | None = None,
@@ -302,6 +321,7 @@ def judge(
             )
     lines = compare(places, screened, operations, instant)
     cells = [cell for found in places.values() for cell in found]
+    check_same(run_ids, source.id, cells, screened)
     return {
         "runs": {one: found.target["kind"] for one, found in runs.items()},
         "source_run": source.id,

@@ -32,6 +32,7 @@ import psutil
 from memory_group import NoGroupError, run
 
 from ztune import paths
+from ztune.onhost.host import interrupt
 from ztune.store.db import Store
 from ztune.trace.compressibility import RECORDSIZES
 from ztune.trace.excerpt import made_of
@@ -240,4 +241,8 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        with interrupt.signals_as_interrupt():  # also while a recording is made: half of one is in the way
+            sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(130)

@@ -75,6 +75,24 @@ def test_what_is_set_unseen_weakens_nothing(machine: Machine, tmp_path: Path) ->
     assert asked["properties"]["sync"] == "standard" and asked["stays"]["sync"] == ["always"]
 
 
+def test_one_below_does_not_take_what_weakens_the_one_above_after_it(
+    machine: Machine, tmp_path: Path
+) -> None:
+    machine.change(lambda s: s["datasets"]["tank/pg"].update(local={"sync": "always"}))
+    machine.change(lambda s: s["datasets"]["tank/pg/wal"].update(local={}))
+    recommendation, turned = recommended({"wal.sync": "disabled"}), {"wal": "tank/pg", "data": "tank/pg/wal"}
+    script = exports.shell(recommendation, turned, None)
+    assert run(script, tmp_path, "--yes").returncode == 0
+    assert machine.local("tank/pg")["sync"] == "disabled"
+    assert machine.local("tank/pg/wal").get("sync") == "standard"
+    zfs = [task["community.general.zfs"] for task in tasks(exports.ansible(recommendation, turned))[1::2]]
+    assert [one["name"] for one in zfs] == ["tank/pg", "tank/pg/wal"]  # type: ignore[index]
+    # Each host names the datasets of a role of Ansible's: what weakens comes first, wherever it is.
+    of_role = tasks(exports.ansible_role(recommendation, {})["tasks/main.yml"])
+    zfs = [task["community.general.zfs"] for task in of_role if "community.general.zfs" in task]
+    assert "ztune_datasets.wal" in zfs[0]["name"]  # type: ignore[index]
+
+
 def test_what_weakens_says_that_those_below_take_it_unseen() -> None:
     recommendation = recommended({"data.sync": "disabled"})
     for text in (exports.shell(recommendation, MAPPING, None), exports.ansible(recommendation, MAPPING)):

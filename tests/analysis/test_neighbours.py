@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from dataclasses import replace
 from typing import Any
 
@@ -11,7 +12,9 @@ import pytest
 from ztune.advice.recommend import recommend
 from ztune.analysis.neighbours import measured, rows
 from ztune.analysis.standing import standing
+from ztune.output import Console
 from ztune.report import brief, terminal
+from ztune.report.neighbours import measured_cells, measured_table
 from ztune.store.records import Trial
 from ztune.study.layout import parse_layout, with_settings
 
@@ -177,3 +180,23 @@ def test_what_was_measured_is_paired_within_blocks() -> None:
     assert theirs.ratio.mean == pytest.approx(2.0) and (theirs.alone, theirs.beside) == (10.0, 20.0)
     assert mine.together_s == 9.0 and figures["oltp (1)", "latency_mean"].beside == 8.0
     assert measured(replace(run, job={"workload": "oltp"}), found) == []
+
+
+@pytest.mark.parametrize(("operations", "few", "shown"), [(99, 99, "–"), (100, None, "8.00 ms")])
+def test_a_p99_of_too_few_operations_is_not_printed(operations: int, few: int | None, shown: str) -> None:
+    def job(p99: float, **details: Any) -> dict[str, Any]:
+        return {"per_second": 9.0, "latency_ms": {"p99": p99}, "operations": operations, "details": details}
+
+    found = [
+        ran(1, 1, "", job(4.0)),
+        ran(2, 1, "neighbour", job(3.0)),
+        ran(3, 1, "both", job(8.0, together_s=9.0, neighbour=job(6.0))),
+    ]
+    run = replace(ev.run(), kind="run", job={"workload": "oltp", "beside": "oltp"})
+    row = next(row for row in measured(run, found) if (row.job, row.figure) == ("oltp (1)", "latency_p99"))
+    assert (row.alone, row.beside, row.few_calls) == (4.0, 8.0, few)
+    console = Console(width=40, file=(out := io.StringIO()))
+    console.print(*measured_table([row]))
+    assert f"alone {'–' if few else '4.00 ms'}, together {shown}" in " ".join(out.getvalue().split())
+    called, *cells = measured_cells(row)
+    assert called == "p99 latency" and cells[1] == shown and (cells[2] == "–") is (few is not None)

@@ -19,6 +19,7 @@ from ztune.cli import claims as command
 from ztune.databases.workload import Workload
 from ztune.errors import InputError, MissingError, ZtuneError
 from ztune.places import engine as engines
+from ztune.places import engine_limits
 from ztune.runs import screening
 from ztune.store.db import Store
 from ztune.trace.reader import Trace
@@ -27,7 +28,9 @@ ONE = ("--profile", "nvme", "--arc", "64M")
 
 
 @pytest.fixture(autouse=True)
-def made(home: Path, stand_in_engine: Path) -> None:
+def made(home: Path, stand_in_engine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # A stand-in takes none, and what is available here is what other tests leave.
+    monkeypatch.setattr(engine_limits, "memory_bytes", lambda: 4 << 30)
     (home / "studies/published/mine.toml").write_text(PUBLISHED)
     write(home, "small")
 
@@ -344,8 +347,9 @@ def test_the_verdict_is_readable_at_80_columns(
     trace: Trace, monkeypatch: pytest.MonkeyPatch, home: Path
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    _, out, _ = invoke("claims", "test", "small", "--trace", str(trace.path))
-    assert "small: holds" in out and max(map(len, out.splitlines())) <= 80
+    code, out, err = invoke("claims", "test", "small", "--trace", str(trace.path))
+    assert code == 0 and "small: holds" in out, err
+    assert max(map(len, out.splitlines())) <= 80
     _, out, _ = invoke("claims", "list")
     assert max(map(len, out.splitlines())) <= 80
 

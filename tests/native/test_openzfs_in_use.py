@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -70,6 +71,14 @@ def test_what_another_ztune_works_with_is_left_alone(library: Library, engine: P
         assert "another ztune works with it" in invoke(*clean[:2])[1]
     code, out, _ = invoke(*clean)
     assert code == 0 and out.startswith("removed") and not engine.exists() and not library.root.exists()
+
+
+def test_what_another_ztune_removed_just_now_is_not_there(
+    library: Library, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(openzfs, "libraries", lambda: [library])
+    shutil.rmtree(library.root.parent)
+    assert invoke("clean", "--openzfs", "--yes") == (0, "no other version of OpenZFS is unpacked\n", "")
 
 
 def test_what_another_ztune_unpacks_is_left_alone(library: Library, engine: Path) -> None:

@@ -31,6 +31,26 @@ def test_the_newest_that_is_meant_is_taken() -> None:
     assert openzfs.library("2.4.1") is None
 
 
+@pytest.mark.parametrize("gone", ["read_text", "lstat"])
+def test_one_that_another_ztune_removes_meanwhile_is_left_out(
+    monkeypatch: pytest.MonkeyPatch, gone: str
+) -> None:
+    kept, removed = unpacked("2.4", "2.4.4-1"), unpacked("2.3", "2.3.9-1")
+    before = openzfs.size(removed)
+    act = getattr(Path, gone)
+
+    def meanwhile(path: Path, *words: object) -> object:
+        if path.name == "version" and path.parent == removed.root.parent:
+            path.unlink(missing_ok=True)
+        return act(path, *words)
+
+    monkeypatch.setattr(Path, gone, meanwhile)
+    if gone == "read_text":
+        assert openzfs.libraries() == [kept]
+    else:
+        assert openzfs.size(removed) < before
+
+
 def test_what_is_no_version_is_refused() -> None:
     assert openzfs.suite("2.4.4") == openzfs.suite("2.4") == "trixie-backports"
     for word in ("2", "", "2.40", "2.4.", "2.4.4.1", "../2.4"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import re
 from typing import Any
 
@@ -12,6 +13,7 @@ from rich.cells import cell_len
 
 from ztune.advice.model import Headline, PropertyAdvice, Recommendation, SettingChange, Side
 from ztune.advice.recommend import recommend
+from ztune.analysis import units
 from ztune.errors import InputError
 from ztune.output import Console
 from ztune.report import brief, markdown, terminal
@@ -349,6 +351,37 @@ def test_screenings_of_real_databases_fit_as_they_were_stored(name: str, options
         assert f"{brief.short_name(change.setting)}={change.value}" in shown, shown
     assert "How sure" in shown and "Warning" in shown and "--why" in shown
     assert ("slog" in shown.partition("How sure")[0]) <= bool(options.get("have"))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_setting_is_cut_off_at_40_columns(name: str) -> None:
+    r = recommend(*kept(name))
+    shown = text(r, 40)
+    assert r.changes and max(map(cell_len, shown.splitlines())) <= 40
+    words = "".join(shown.split())
+    for change in r.changes:
+        assert f"{brief.short_name(change.setting)}={change.value}" in words, shown
+    # Nor a figure of the tables above it.
+    console = Console(width=40, file=(out := io.StringIO()))
+    console.print(terminal.ranking(r))
+    told = " ".join(out.getvalue().split())
+    assert max(map(cell_len, out.getvalue().splitlines())) <= 40
+    for row in r.ranking[: terminal.PREDICTED]:
+        assert row.layout in told and row.text("allocated", "bytes") in told, told
+    for bought in r.if_bought:
+        assert all(units.times(h.side.ratio) in told for h in bought.headlines if h.name != "CPU")
+
+
+def test_no_figure_is_cut_off_at_40_columns() -> None:
+    base, other = {"busy_s": 140, "wait_s": 100}, {"busy_s": 60, "wait_s": 50}
+    r = replayed({**base, "speed": 0.5, "sync_p99": 40}, {**other, "speed": 0.7, "sync_p99": 80})
+    shown = " ".join(text(r, 40).split())
+    for figure in brief.of(r).figures:
+        assert not figure.matters or f"{figure.now} → {figure.then} {figure.change}".strip() in shown, shown
+    console = Console(width=40, file=(out := io.StringIO()))
+    console.print(*terminal.predicted(r))
+    told = " ".join(out.getvalue().split())
+    assert "throughput ×1.40, commit p50 8.00 ms, p99 80.0 ms, read p99 15.0 ms" in told, told
 
 
 def test_a_real_screening_is_for_the_disks_that_are_there() -> None:

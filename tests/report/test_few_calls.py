@@ -11,7 +11,8 @@ from ztune.advice.model import Recommendation
 from ztune.advice.recommend import recommend
 from ztune.onhost.latency import tells
 from ztune.report.predictions import predicted_load
-from ztune.study.layout import parse_layout
+from ztune.store.records import Trial
+from ztune.study.layout import parse_layout, with_settings
 
 
 @pytest.mark.parametrize(
@@ -55,3 +56,22 @@ def test_what_replays_predict_of_operations() -> None:
     times = {"count": 20, "p50": 3.0, "p99": 7.0}
     table = predicted_load(recommended({"speed": 0.5, "operation_latency_ms": times}))
     assert table is not None and table.rows[0][1][1:3] == ("3.00 ms", "–")
+
+
+@pytest.mark.parametrize(("syncs", "told"), [(5, False), (100, True)])
+def test_what_a_setting_does_to_a_percentile(syncs: int, told: bool) -> None:
+    def trial(number: int, recordsize: str, p99: float) -> Trial:
+        times = {"count": syncs, "p50": 3.0, "p99": p99}
+        return ev.trial(
+            with_settings(parse_layout(ev.base_layout()), {"data.recordsize": recordsize}, recordsize),
+            number,
+            {
+                "model": {"modelled_s": float(number), "trace_s": 9.0, "sync_latency_ms": times},
+                "space": {"allocated": 1.0},
+                "physical": {"write_bytes": 1.0},
+            },
+            baseline=number == 1,
+        )
+
+    found = recommend(ev.run(), [trial(1, "128K", 4.0), trial(2, "16K", 8.0)])
+    assert [("sync_p99" in row.ratios) for row in found.effects] == [told]

@@ -218,6 +218,12 @@ def test_clean_shows_first(place: FakePlace) -> None:
     assert place.left() == []
 
 
+def test_clean_says_what_goes_on_for_long(place: FakePlace) -> None:
+    (Path(place.state) / "made-abc-0001").touch()
+    place.behave(of={"clean": {"waits": "zpool destroy zt still runs, after 60 s of at most 600"}})
+    assert "  zpool destroy zt still runs, after 60 s of at most 600\n" in call("clean", "--yes").stderr
+
+
 def test_clean_does_not_say_that_it_would_destroy_a_trial_that_runs(
     place: FakePlace, monkeypatch: pytest.MonkeyPatch
 ) -> None:

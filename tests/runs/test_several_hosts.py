@@ -159,6 +159,14 @@ def test_a_trial_that_outlives_its_connection_is_waited_for(hosts: list[FakeHost
     assert (Path(hosts[1].state) / "cleaned").read_text() == "xxx" and hosts[1].left() == []
 
 
+def test_what_goes_on_for_long_in_a_clean_up_is_said(hosts: list[FakeHost]) -> None:
+    waits = "zpool destroy zt still runs, after 60 s of at most 600"
+    hosts[1].behave(of={"8K": {"lose": "measure", "once": True}, "clean": {"waits": waits}})
+    notes = Notes()
+    go(hosts, notes, blocks=(1, 1))
+    assert f"clean-up: {waits}" in notes.said
+
+
 def test_a_host_whose_trial_does_not_end_is_left_out(
     hosts: list[FakeHost], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -52,6 +52,8 @@ def clean(state: Path) -> int:
         say("warning", text=f"run {run}: a trial of it is still running in {state}; wait, or stop it")
         say("end", status="failed")
         return 1
+    if "waits" in told:
+        say("log", text=told["waits"], waits=True)
     for thing in sorted(state.glob("made-*")):
         say("log", text="", command=["zpool", "destroy", thing.name], rc=0)
         thing.unlink()

@@ -352,6 +352,19 @@ def test_what_was_measured_stands_for_files_that_are_gone(tmp_path: Path) -> Non
     assert (entry.role, entry.ratio) == ("index", 2.5)
 
 
+@pytest.mark.usefixtures("home", "stand_in_engine")
+def test_a_role_whose_files_are_gone_has_content_that_nobody_measured(unknown: Trace) -> None:
+    rules = ("--role", "**/p/*=data", "--role", "**/j/*=wal")
+    said = "How well the files of role data compress could not be measured: they are gone"
+    for command in (("screen", str(unknown.path), "--budget", "1"), ("trace", "roles", str(unknown.path))):
+        assert "could not be measured" not in invoke(*command, *rules)[2]
+    assert invoke("trace", "roles", str(unknown.path), "--role", "**/p/*=-")[0] == 0
+    Path(unknown.manifest.files[1].path).unlink()
+    for command in (("screen", str(unknown.path), "--budget", "1"), ("trace", "roles", str(unknown.path))):
+        code, _, err = invoke(*command, *rules)
+        assert code == 0 and said in err and err.count("could not be measured") == 1
+
+
 def test_a_rule_that_matches_nothing_is_refused(unknown: Trace) -> None:
     rules = RoleRules.parse(["/nowhere/**=data"], builtin=False).rules
     with pytest.raises(InputError, match=r"no file of .* matches '/nowhere/\*\*'"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pwd
 import stat
 import sys
 import tempfile
@@ -17,6 +18,7 @@ from ztune import paths
 from ztune.cli.main import ztune
 from ztune.errors import InputError
 from ztune.places.replay import prepare
+from ztune.trace import rights
 from ztune.trace.compressibility import sample_files
 from ztune.trace.reader import Trace
 from ztune.trace.recorders import strace
@@ -152,3 +154,46 @@ def test_commands_say_how_to_get_at_somebody_elses_trace(
     assert isinstance(done.exception, InputError), done.exception
     assert "Permission denied; a trace is its recorder's alone" in str(done.exception)
     assert f'`sudo chown -R "$USER" {trace.path}` makes it yours' in str(done.exception)
+
+
+@pytest.fixture
+def read_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have this user be one who owns nothing, and may write nowhere."""
+    access = os.access
+    monkeypatch.setattr(os, "geteuid", lambda: 1 + os.getuid())
+    monkeypatch.setattr(
+        os, "access", lambda path, mode, **more: not mode & os.W_OK and access(path, mode, **more)
+    )
+
+
+@pytest.mark.usefixtures("read_only")
+def test_who_may_only_read_a_trace_is_told_whose_it_is(tmp_path: Path) -> None:
+    made = tb.build(tmp_path / "a b.trace", EVENTS, tb.files(("/db", "data", 4096))).path
+    before = (made / "trace.json").read_bytes()
+    words = ["trace", "roles", str(made), "--role", "/db=index"]
+    done = CliRunner().invoke(ztune, words, standalone_mode=False)
+    assert str(done.exception) == (
+        f"can't write {made}/trace.json: its directory can't be written to; the trace is {made.owner()}'s: "
+        f"`sudo chown -R \"$USER\" '{made}'` makes it yours, and `ztune screen --role` takes other roles and "
+        "leaves it as it is"
+    )
+    assert (made / "trace.json").read_bytes() == before
+
+
+@pytest.mark.usefixtures("read_only")
+def test_who_may_not_recover_a_recording_is_told_whose_it_is(tmp_path: Path) -> None:
+    partial = tmp_path / "x.trace.partial"
+    partial.mkdir(mode=0o700)
+    done = CliRunner().invoke(ztune, ["trace", "recover", str(partial)], standalone_mode=False)
+    assert str(done.exception) == (
+        f"{partial} can't be recovered: it is {partial.owner()}'s, and a recording is its recorder's alone; "
+        f'`sudo chown -R "$USER" {partial}` makes it yours'
+    )
+
+
+def test_an_owner_without_a_name_is_a_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown(uid: int) -> object:
+        raise KeyError(uid)
+
+    monkeypatch.setattr(pwd, "getpwuid", unknown)
+    assert rights.owner(tmp_path) == f"user {os.getuid()}"

@@ -170,9 +170,13 @@ def _unless(there: str, value: str, stronger: tuple[str, ...]) -> str:
     return f"{{{{ {there}.stdout_lines | select('in', [{words}]) | first | default('{value}') }}}}"
 
 
+def _weak(settings: Mapping[str, str]) -> list[str]:
+    return [f"{k}={v}" for k, v in settings.items() if commands.weakens(k, v, PROPERTIES[k].default)]
+
+
 def _below(name: str, settings: Mapping[str, str]) -> list[str]:
     """Return a comment where those below ``name`` that it does not name would be weaker by ``settings``."""
-    weak = [f"{k}={v}" for k, v in settings.items() if commands.weakens(k, v, PROPERTIES[k].default)]
+    weak = _weak(settings)
     if not weak:
         return []
     said = f"Datasets below {name} that are not named here take {listed(weak)} from it: set theirs first."
@@ -182,12 +186,16 @@ def _below(name: str, settings: Mapping[str, str]) -> list[str]:
 def _unseen(layout: Layout, mapping: Mapping[str, str]) -> list[tuple[str, tuple[str, ...], dict[str, str]]]:
     """Return (dataset, its roles, what is set on it) for datasets of which nothing is known.
 
-    One below another would inherit what the layout sets for that one alone: it gets ZFS's default. Which is
-    below which a template of Ansible's does not say, so each gets what any of them has.
+    Those above come first, as in a plan: one below that inherits sync=always would be left as it is, and
+    inherit what is set above it then. One below another would inherit what the layout sets for that one
+    alone: it gets ZFS's default. Which is below which a template of Ansible's does not say, so what weakens
+    comes first, and each gets what any of them has.
     """
     wanted = wanted_by_name(layout, mapping)
     out = []
-    for name, (dataset, roles) in wanted.items():
+    weak = {name: _weak(commands.settable_unseen(d, layout)) for name, (d, _) in wanted.items()}
+    for name in sorted(wanted, key=lambda name: (name.count("/"), not weak[name])):
+        dataset, roles = wanted[name]
         settings = commands.settable_unseen(dataset, layout)
         for other, (above, _) in wanted.items():
             if name.startswith(f"{other}/") or "{{" in name:

@@ -39,6 +39,10 @@ class Pair:
         """Return metric(b) / metric(a): below 1 means ``b`` needs less."""
         return ratio(self.b.value(metric), self.a.value(metric))
 
+    def tells(self, metric: str) -> bool:
+        """Say whether ``metric`` may be printed: whether it is no percentile of too few calls, in neither."""
+        return metric not in self.a.few_calls and metric not in self.b.few_calls
+
     def matters(self, metric: str, within: float) -> bool:
         """Say whether the two differ in ``metric`` by more than ``within`` and their intervals."""
         return differs(self.b.estimates.get(metric), self.a.estimates.get(metric), within)
@@ -147,7 +151,8 @@ def effects(found: Iterable[Pair], reference: Mapping[str, str]) -> list[Effect]
 def span(group: Sequence[Pair], metric: str) -> Span | None:
     """Return the median and range of ``metric``'s ratio over ``group``; None if no pair has one."""
     ratios = sorted(
-        ((r, p.b.name) for p in group if (r := p.ratio(metric)) is not None), key=lambda item: item[0]
+        ((r, p.b.name) for p in group if p.tells(metric) and (r := p.ratio(metric)) is not None),
+        key=lambda item: item[0],
     )
     if not ratios:
         return None

@@ -10,9 +10,10 @@ from typing import Any
 
 from ztune.analysis import units
 from ztune.analysis.held import BeforeAfter, held
-from ztune.analysis.metrics import table
+from ztune.analysis.metrics import number_at, table
 from ztune.analysis.paired import Ratio, paired
 from ztune.analysis.standing import Standing
+from ztune.onhost import latency
 from ztune.store.records import BOTH, NEIGHBOUR, Run, Trial
 
 
@@ -205,7 +206,8 @@ FIGURES = (("per_second", "rate"), ("latency_mean", "ms"), ("latency_p99", "ms")
 class MeasuredBeside:
     """One figure of a job on a layout: medians over the blocks alone and beside the other, and how many times
     as much it is beside it, paired within blocks; None without a block that has both. ``together_s``: for how
-    many seconds both ran, the median.
+    many seconds both ran, the median. ``few_calls``: how many a percentile rests on, where these are too few
+    for it to be printed.
     """
 
     layout: str
@@ -217,6 +219,7 @@ class MeasuredBeside:
     beside: float
     ratio: Ratio | None
     together_s: float
+    few_calls: int | None = None
 
 
 def measured(run: Run, trials: Sequence[Trial]) -> list[MeasuredBeside]:
@@ -277,9 +280,16 @@ def _figures(
                     median(b.values()),
                     ratio,
                     together,
+                    _few_calls((*alone.values(), *beside.values()), figure),
                 )
             )
     return out
+
+
+def _few_calls(jobs: Collection[Mapping[str, Any]], figure: str) -> int | None:
+    share = latency.share_of(figure.removeprefix("latency_"))
+    known = [n for job in jobs if (n := number_at(job, "operations")) is not None]
+    return int(min(known)) if share is not None and known and not latency.tells(min(known), share) else None
 
 
 def _values(jobs: Mapping[int, Mapping[str, Any]], figure: str) -> dict[int, float]:

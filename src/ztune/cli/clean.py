@@ -13,7 +13,7 @@ import click
 from ztune import native, output
 from ztune.analysis.units import amount
 from ztune.cli._options import option, takes
-from ztune.errors import InputError, ZtuneError
+from ztune.errors import InputError, MissingError, ZtuneError
 from ztune.fleet import kept
 from ztune.native import openzfs as versions
 from ztune.places import bundle, loaded, mount_points
@@ -60,7 +60,7 @@ def command(
     thing again on the live system first. What may be somebody else's stays and is named. A journal that
     another user could have written is not believed. Trials that still run are left alone, and so is a version
     of OpenZFS that anything works with. Traces and series in the state directory that no run goes
-    with are named, and left to you.
+    with are named, and left to you, also where this user is not root and more can't be looked at.
 
     \b
     Examples:
@@ -72,7 +72,7 @@ def command(
       ztune clean --prepared             the loaded databases and pools in the cache, and their sizes
       ztune clean --openzfs --yes        other versions of OpenZFS: `ztune setup openzfs` brings them again
 
-    Exit code 1 if something stayed.
+    Exit code 1 if something stayed, 3 if this user may not look.
     """
     if prepared and openzfs:
         raise InputError("--prepared and --openzfs are two things to remove; give one of them")
@@ -107,7 +107,19 @@ def command(
                 output.echo(f"and {len(alone) - _SHOWN} more; --json lists all", err=True)
             if alone:
                 output.echo("remove it, unless another store has the run or it is made just now", err=True)
-    with place:
+    with contextlib.ExitStack() as up:
+        try:
+            up.enter_context(place)
+        except MissingError:
+            if place.name != "local":
+                raise
+            if as_json:  # null: not looked at
+                unknown = {"trials": None, "datasets": None}
+                output.print_json({"state": place.state, **unknown, "orphans": [str(path) for path in alone]})
+            raise MissingError(
+                "what trials left on this host was not looked at, since that takes root: `sudo ztune clean` "
+                "looks; `ztune clean --on mount` names what trials on a mount left, without root"
+            ) from None
         return _clean(place, yes, as_json, alone)
 
 
@@ -121,7 +133,7 @@ def _of_rack(rack: Rack, yes: bool, as_json: bool) -> int:
                     program = place.put(bundle.build())
                     found.append({"host": place.name, **_found(place, program)})
                     if yes:
-                        done = trial.clean(place, program, lambda text: output.echo(f"  {text}", err=True))
+                        done = trial.clean(place, program, _say, waits=_say)
                         code |= bool(done.stayed)
                 else:
                     code |= _clean(place, yes, as_json)
@@ -152,12 +164,16 @@ def _clean(place: Place, yes: bool, as_json: bool, alone: Sequence[Path] = ()) -
         if not as_json and (datasets or not all(one.get("running") for one in trials)):
             output.echo("Nothing was changed; --yes destroys it.")
         return 0
-    left = trial.clean(place, program, lambda text: output.echo(f"  {output.line(text)}", err=True)).stayed
+    left = trial.clean(place, program, _say, waits=_say).stayed
     for sentence in left:
         output.echo(f"stayed: {output.line(sentence)}", err=True)
     if not left:
         output.echo("done: all of it is gone", err=as_json)
     return 1 if left else 0
+
+
+def _say(text: str) -> None:
+    output.echo(f"  {output.line(text)}", err=True)
 
 
 def _found(place: Place, program: str) -> dict[str, Any]:
@@ -231,6 +247,8 @@ def _openzfs(yes: bool, as_json: bool) -> int:
                 held.enter_context(native.alone(one))
             except BlockingIOError:
                 used = used or "another ztune works with it"
+            except FileNotFoundError:  # another ztune removed it just now
+                continue
             gone = yes and not used
             rows.append(
                 {

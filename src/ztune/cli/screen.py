@@ -214,6 +214,8 @@ def command(
                 if roles:
                     rules = RoleRules.parse(roles, builtin=False).rules
                     opened = reassign.beside(opened, reassign.with_roles(opened, rules))
+                    if unknown := reassign.unmeasured(opened.manifest):
+                        output.echo(f"ztune: {unknown}", err=True)
                 opened = _in_windows(opened, windows, options.sample, beside)
                 study = study_for(opened, study_name, profile, arc)
                 study = recordings.replayable(study, opened, study_name)

@@ -138,8 +138,11 @@ def roles(
         raise InputError(f"no role is proposed for a file of {trace}; --role gives one")
     rules += RoleRules.parse(given, builtin=False).rules
     if rules:
+        reassign.check_changeable(opened)
         note = reassign.sentence(found) if proposed else ""
         opened = reassign.change(opened, reassign.with_roles(opened, rules, note))
+        if unknown := reassign.unmeasured(opened.manifest):
+            output.echo(f"warning: {unknown}", err=True)
         with _patience(opened):
             found = proposals(opened)
     if as_json:
@@ -178,7 +181,7 @@ def check(trace: Path = _trace, as_json: bool = _as_json) -> None:
 @command.command(short_help="Make a trace of a recording that was cut.")
 @takes
 def recover(
-    partial: Path = argument(type=click.Path(path_type=Path, file_okay=False, exists=True)),
+    partial: Path = argument(type=click.Path(path_type=Path, file_okay=False, exists=True, readable=False)),
     as_json: bool = _as_json,
 ) -> None:
     """Make a trace of a recording that was cut: by a full disk, a crash of the host, or kill -9.

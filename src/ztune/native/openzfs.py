@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -68,7 +70,8 @@ def libraries() -> list[Library]:
     """Return what is unpacked, in order of version."""
     found = []
     for file in folder("").glob("*/version"):
-        found.append(Library(file.parent / "root", file.read_text().strip()))
+        with contextlib.suppress(FileNotFoundError):  # another ztune removed it just now
+            found.append(Library(file.parent / "root", file.read_text().strip()))
     return sorted(found, key=lambda one: order(one.version))
 
 
@@ -78,11 +81,15 @@ def library(wanted: str) -> Library | None:
 
 
 def size(library: Library) -> int:
-    """Return how many bytes ``library`` takes, links and shared files counted once."""
+    """Return how many bytes ``library`` takes, links and shared files counted once; what is removed meanwhile
+    is not.
+    """
     seen = {}
-    for path in library.root.parent.rglob("*"):
-        about = path.lstat()
-        seen[about.st_ino] = about.st_blocks * 512
+    for top, folders, names in os.walk(library.root.parent):  # it takes no notice of folders that are gone
+        for name in (*folders, *names):
+            with contextlib.suppress(FileNotFoundError):
+                about = Path(top, name).lstat()
+                seen[about.st_ino] = about.st_blocks * 512
     return sum(seen.values())
 
 

@@ -272,6 +272,9 @@ def _commands(r: Recommendation, flags: Sequence[str]) -> list[tuple[str, str]]:
     return [*out, ("More", f"ztune recommend {run}{words} --why")]
 
 
+_NARROW = 60  # columns
+
+
 # How much room each part gets, from the whole of it to the least: the first that fits is taken.
 @dataclass(frozen=True)
 class _Fit:
@@ -298,9 +301,11 @@ _FITS = (
 
 def lines(brief: Brief, width: int = WIDTH, room: int = ROOM) -> list[Text]:
     """Return the screen as lines of at most ``width`` columns, at most ``room`` of them if it can be done;
-    what is left out is said."""
+    what is left out is said. On a narrow terminal, which has few words in a line, no setting is."""
     width = max(40, width)
     for fit in _FITS:
+        if width < _NARROW:
+            fit = replace(fit, role=99, roles=99)
         out = _lines(brief, width, fit)
         if len(out) <= room:
             break
@@ -374,13 +379,14 @@ def _figures(brief: Brief, width: int, fit: _Fit) -> list[Text]:
     out = []
     head = "Now" if brief.keeps else "Changes"
     for label, figure in zip(labels, shown, strict=True):
-        start = label + " " * (name - cell_len(label)) + (f"  {figure.now:>{now}}" if now else "")
-        start += f" → {figure.then:{then}}" if then else ""
-        line = _label(head).append(start)
-        if figure.change:
-            style = {"less": "green", "more": "yellow", "": ""}[figure.kind]
-            line.append(f"  {figure.change}", style)
-        line.truncate(width, overflow="ellipsis")
+        values = (f"  {figure.now:>{now}}" if now else "") + (f" → {figure.then:{then}}" if then else "")
+        line = _label(head).append(label + " " * (name - cell_len(label)) + values)
+        change = Text(f"  {figure.change}" if figure.change else "")
+        change.stylize({"less": "green", "more": "yellow", "": ""}[figure.kind])
+        if width < _NARROW and line.cell_len + change.cell_len > width:
+            out.append(_label(head).append(_cut(figure.label, width - _LABEL)))
+            line = _label("").append(values)
+        line.append_text(change).truncate(width, overflow="ellipsis")
         out.append(line)
         head = ""
     meaning = brief.meaning

@@ -58,7 +58,7 @@ def measured(now: Standing, keys: Iterable[str]) -> list[Shift]:
     """Return the effects of each pair of layouts that trials compared within blocks, in ``keys``."""
     out = []
     for pair in from_baseline(now.found.layouts):
-        found = {key: ratio for key in keys if (ratio := pair.paired(key)) is not None}
+        found = {k: ratio for k in keys if pair.tells(k) and (ratio := pair.paired(k)) is not None}
         ratios = {
             key: (r.mean, r.low, r.high) if r.shown else (r.mean, r.mean, r.mean) for key, r in found.items()
         }

@@ -25,6 +25,7 @@ from ztune.analysis.standing import Standing, standing
 from ztune.analysis.verdict import sentence
 from ztune.output import Console, Text
 from ztune.report import neighbours
+from ztune.report.fitting import Fitting
 from ztune.runs.follow import followed
 from ztune.store.db import by_others
 from ztune.store.records import Run, Trial
@@ -32,6 +33,7 @@ from ztune.study import DurabilityClass
 
 STANDING = {"leader": "leads", "worse": "worse", "equal": "equal", "open": "not resolved", "": ""}
 _NO_PAIR = "no two layouts of one block have a result yet, so there is nothing to compare"
+_LAYOUT = 20  # characters of a layout's name that a line has at least
 _WIDE = 100  # characters that a third measure needs
 
 
@@ -137,13 +139,13 @@ def settings_text(hardware: Mapping[str, str]) -> str:
     return ", ".join(f"{key}={value}" for key, value in hardware.items())
 
 
-def places(heads: Sequence[str], lines: Sequence[Line]) -> Table:
+def places(heads: Sequence[str], lines: Sequence[Line]) -> Fitting:
     """Return layouts as a table; their durability has a column where one may lose something."""
     safe = str(DurabilityClass.NOTHING)
     weak = any(line.durability != safe for line in lines)
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("#", justify="right")
-    table.add_column("layout", overflow="fold", min_width=20)
+    table.add_column("layout", overflow="fold", min_width=_LAYOUT)
     if weak:
         table.add_column("durability", style="red", no_wrap=True)
     for i, head in enumerate(heads):
@@ -151,6 +153,7 @@ def places(heads: Sequence[str], lines: Sequence[Line]) -> Table:
         parts = [part for line in lines for part in line.cells[i].replace(" (", "\n(").splitlines()]
         longest = max(map(cell_len, parts), default=0)
         table.add_column(Text(head), justify="right", min_width=longest)
+    names, cells = [], []
     for line in lines:
         name = Text(line.layout)
         if line.recommended:
@@ -159,7 +162,9 @@ def places(heads: Sequence[str], lines: Sequence[Line]) -> Table:
         klass = ["" if line.durability == safe else line.durability] if weak else []
         rank = "–" if line.rank is None else str(line.rank)
         table.add_row(rank, name, *klass, *line.cells, style="bold" if line.recommended else "")
-    return table
+        names.append(Text(f"{rank}  ").append(name))
+        cells.append([*klass, *line.cells])
+    return Fitting(table, (2, _LAYOUT), names, [*(["durability"] if weak else []), *heads], cells)
 
 
 def passed_over(first: str, why: str) -> list[Text]:
@@ -168,9 +173,11 @@ def passed_over(first: str, why: str) -> list[Text]:
 
 
 def against(result: LayoutResult, key: str) -> str:
-    """Return a layout against the baseline in one metric, with its interval; "" for the baseline."""
+    """Return a layout against the baseline in one metric, with its interval; "" for the baseline, "–" of a
+    percentile of too few calls.
+    """
     ratio = result.against.get(key)
-    return "" if ratio is None else ratio.text
+    return "" if ratio is None else "–" if key in result.few_calls else ratio.text
 
 
 def predictions(now: Standing, screened: Sequence[Trial]) -> RenderableType | None:

@@ -10,9 +10,11 @@ from rich.table import Table
 from ztune.analysis import units
 from ztune.analysis.neighbours import JobBeside, MeasuredBeside, Shared
 from ztune.output import Text
+from ztune.report.fitting import Fitting
 from ztune.units import counted
 
 HEADS = ("data I/Os", "moved", "synced write", "read", "modelled")
+_JOB, _FIGURE = 12, 20  # characters of the first column, at least
 _UNITS = ("count", "bytes", "ms", "ms", "s")
 NOTE = (
     "Alone → together. Of both: the sum of what each does alone, of latencies the mean over all calls. "
@@ -40,7 +42,11 @@ MEASURED_NOTE = (
 
 
 def measured_cells(row: MeasuredBeside) -> tuple[str, str, str, str]:
-    """Return what a measured figure is called, and it alone, together and as a ratio, for people."""
+    """Return what a measured figure is called, and it alone, together and as a ratio, for people; dashes of a
+    percentile of too few calls.
+    """
+    if row.few_calls is not None:
+        return _CALLED[row.figure], "–", "–", "–"
     shown = [units.show(value, row.unit) for value in (row.alone, row.beside)]
     return _CALLED[row.figure], shown[0], shown[1], "–" if row.ratio is None else row.ratio.text
 
@@ -54,6 +60,8 @@ def measured_table(rows: Sequence[MeasuredBeside]) -> list[RenderableType]:
     for head in MEASURED_HEADS:
         out.add_column(Text(head), justify="right", no_wrap=True)
     layout = job = ""
+    names: list[Text] = []
+    shown: list[Sequence[str]] = []
     for row in rows:
         if row.hash != layout:
             layout, job = row.hash, ""
@@ -63,8 +71,11 @@ def measured_table(rows: Sequence[MeasuredBeside]) -> list[RenderableType]:
             out.add_row(Text(f"  {row.job}, {units.seconds(row.together_s)} at one time"))
         name, *figures = measured_cells(row)
         out.add_row(Text(f"    {name}", style="dim"), *figures)
+        names.append(Text(f"{row.layout}, {row.job}, {name}"))
+        shown.append(figures)
     title = Text("\nTwo jobs on one pool: alone, and together", style="bold")
-    return [title, out, Text(MEASURED_NOTE, style="dim")]
+    fitting = Fitting(out, (_FIGURE,), names, MEASURED_HEADS, shown)
+    return [title, fitting, Text(MEASURED_NOTE, style="dim")]
 
 
 def _pair(one: Shared, unit: str) -> tuple[str, str]:
@@ -85,14 +96,20 @@ def table(rows: Sequence[JobBeside], names: Collection[str | None] | None = None
     for head in HEADS:
         out.add_column(Text(head), justify="right", no_wrap=True)
     before = ""
+    called: list[Text] = []
+    figures: list[Sequence[str]] = []
     for row in shown:
         if row.hash != before:
             before = row.hash
             out.add_row(Text(row.layout, style="bold"))
         pairs = cells(row)
         out.add_row(Text(f"  {row.job}"), *(a for a, _ in pairs))
+        called.append(Text(f"{row.layout}, {row.job}"))
+        figures.append([a for a, _ in pairs])
         if any(b != "–" for _, b in pairs):
-            out.add_row(Text("    together", style="dim"), *(b if b != "–" else "" for _, b in pairs))
+            called.append(Text(f"{row.layout}, {row.job}, together"))
+            figures.append([b if b != "–" else "" for _, b in pairs])
+            out.add_row(Text("    together", style="dim"), *figures[-1])
     more = f" {counted(left, 'more layout')}: --all shows them." if left else ""
     title = Text("\nTwo jobs on one pool: alone, and together", style="bold")
-    return [title, out, Text(NOTE + more, style="dim")]
+    return [title, Fitting(out, (_JOB,), called, HEADS, figures), Text(NOTE + more, style="dim")]

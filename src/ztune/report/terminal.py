@@ -24,6 +24,7 @@ from ztune.errors import InputError
 from ztune.onhost.words import suggest
 from ztune.output import Console, Text
 from ztune.report import measured, neighbours
+from ztune.report.fitting import Fitting
 from ztune.report.predictions import predicted_load
 from ztune.report.severity import SEVERITY, grouped
 from ztune.report.source import RunEvidence
@@ -31,12 +32,13 @@ from ztune.study.layout import parse_layout
 
 TOP = 12  # rows of the ranking unless all are asked for
 PREDICTED = 5  # rows of what is predicted, unless all are asked for
+_LAYOUT = 16  # characters of a layout's name that a line of what is predicted has at least
 NOTES = 3  # layouts of which it is said why they stand no further ahead, unless all are asked for
 
 
 def ranking_table(
     rows: Sequence[Row], baseline: Row | None, top: int | None = TOP, per_operation: bool = False
-) -> Table:
+) -> Fitting:
     """Return the ranked layouts as a table; with ``top``, the first so many and the base layout.
 
     All numbers are modelled or counted in the replay. ``per_operation``: they are of one operation.
@@ -129,12 +131,23 @@ def predicted(r: Recommendation, top: int | None = TOP) -> list[RenderableType]:
         return []
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("#", justify="right")
-    table.add_column("layout", overflow="fold", min_width=16)
+    table.add_column("layout", overflow="fold", min_width=_LAYOUT)
     for head in found.heads:
         table.add_column(Text(head), justify="right", no_wrap=True)
     for row, cells in found.rows:
         table.add_row(str(row.rank), Text(row.layout), *cells)
-    return [Text("\nPredicted for the recorded load", style="bold"), table, Text(found.meaning, style="dim")]
+    fitting = Fitting(
+        table,
+        (1, _LAYOUT),
+        [Text(f"{row.rank}  {row.layout}") for row, _ in found.rows],
+        found.heads,
+        [cells for _, cells in found.rows],
+    )
+    return [
+        Text("\nPredicted for the recorded load", style="bold"),
+        fitting,
+        Text(found.meaning, style="dim"),
+    ]
 
 
 def if_bought(r: Recommendation) -> list[RenderableType]:
@@ -149,10 +162,12 @@ def if_bought(r: Recommendation) -> list[RenderableType]:
     for head in heads:
         word = max(map(len, head.split()))  # as narrow as it can be, so that all have room
         table.add_column(Text(head), justify="right", min_width=max(8, word), max_width=max(8, word))
+    names, rows = [], []
     for bought, found in zip(r.if_bought, shown, strict=True):
         cells = {h.label: units.times(h.side.ratio) for h in found}
-        name = Text(measured.settings_text(bought.hardware))
-        table.add_row(name, *(cells.get(head, "–") for head in heads))
+        names.append(Text(measured.settings_text(bought.hardware)))
+        rows.append([cells.get(head, "–") for head in heads])
+        table.add_row(names[-1], *rows[-1])
     title = Text("\nIf you bought: what it would change", style="bold")
     more = []
     for p in r.if_bought:
@@ -165,7 +180,7 @@ def if_bought(r: Recommendation) -> list[RenderableType]:
         "If you have it: --have " + measured.settings_text(r.if_bought[0].hardware).split(", ")[0],
         style="dim",
     )
-    return [title, table, *more, tail]
+    return [title, Fitting(table, (16,), names, heads, rows), *more, tail]
 
 
 def explained(r: Recommendation, setting: str) -> RenderableType:

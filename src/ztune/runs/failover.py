@@ -101,16 +101,19 @@ class Failover:
         program = host.place.put(going.bundle)
         until = time.monotonic() + STILL_S
         while True:
-            found = trials.clean(host.place, program, lambda _: None, going.patience)
+            found = trials.clean(host.place, program, lambda _: None, going.patience, waits=self._say)
             if going.run.id not in found.running:
                 return found.stayed
             interrupt.check()
             if time.monotonic() > until or going.hosts.gone.wait(PAUSE_S):
                 raise _StillRunsError(f"a trial of this run still runs on {host.place.name}")
 
+    def _say(self, sentence: str) -> None:
+        self._going.say(f"clean-up: {sentence}")
+
     def _say_left(self, left: Iterable[str]) -> None:
         for sentence in left:
-            self._going.say(f"clean-up: {sentence}")
+            self._say(sentence)
 
     def tidy(self, host: HostAtWork) -> None:
         """Begin to destroy what a trial left that ended without a word."""

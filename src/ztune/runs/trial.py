@@ -243,11 +243,14 @@ class CleanedUp:
     running: set[str] = field(default_factory=set)
 
 
-def clean(place: Place, program: str, say: Say, patience: float = 1.0) -> CleanedUp:
-    """Destroy at ``place`` what dead trials left. Raises Lost."""
+def clean(place: Place, program: str, say: Say, patience: float = 1.0, *, waits: Say) -> CleanedUp:
+    """Destroy at ``place`` what dead trials left. Raises Lost.
+
+    ``say`` hears which commands ran, ``waits`` which one goes on for long.
+    """
     found = CleanedUp()
     for state in states(place):
-        here, code = _clean(place, program, state, say, patience)
+        here, code = _clean(place, program, state, say, patience, waits)
         found.running |= here.running
         if code == InputError.exit_code and state != place.state:
             # Not even the old directory is root's: whatever somebody put there, no trial left it.
@@ -258,7 +261,9 @@ def clean(place: Place, program: str, say: Say, patience: float = 1.0) -> Cleane
     return found
 
 
-def _clean(place: Place, program: str, state: str, say: Say, patience: float) -> tuple[CleanedUp, int]:
+def _clean(
+    place: Place, program: str, state: str, say: Say, patience: float, waits: Say
+) -> tuple[CleanedUp, int]:
     words = ["python3", program, "clean", "--state", state]
     channel = place.open([*words, *(["--patience", f"{patience:g}"] if patience > 1 else [])])
     found = CleanedUp()
@@ -272,6 +277,8 @@ def _clean(place: Place, program: str, state: str, say: Say, patience: float) ->
                     found.running.add(str(event["run"]))
                 elif event["event"] == "log" and isinstance(event.get("command"), list):
                     say(" ".join(event["command"]))
+                elif event["event"] == "log" and event.get("waits"):
+                    waits(str(event["text"]))
         code = channel.wait()
         if code != 0 and not found.stayed:
             said = channel.stderr_tail().strip().splitlines()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
-import shlex
 from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ztune.errors import InputError, reason
 from ztune.trace import manifest as manifest_module
+from ztune.trace import rights
 from ztune.trace.manifest import EVENTS_FILE, MANIFEST, PARTIAL, Manifest, Sample
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class Trace:
             if isinstance(error, PermissionError):
                 hint = (
                     "; a trace is its recorder's alone, unless it was recorded with --share: "
-                    f'`sudo chown -R "$USER" {shlex.quote(str(path))}` makes it yours'
+                    f"{rights.remedy(path)}"
                 )
             raise InputError(f"can't open the trace {str(path)!r}: {reason(error)}{hint}") from None
         trace = cls(path, manifest_module.read(path / MANIFEST))

@@ -14,8 +14,10 @@ from ztune.databases.rules import RoleRule
 from ztune.errors import InputError, unwritten
 from ztune.onhost.host import shared_files
 from ztune.onhost.words import ROLES
+from ztune.trace import rights
 from ztune.trace.compressibility import TOUCHED, sample_files
 from ztune.trace.manifest import (
+    DEFAULT_RATIO,
     EVENTS_FILE,
     MANIFEST,
     Compressibility,
@@ -28,6 +30,7 @@ from ztune.trace.propose import RoleProposal
 from ztune.trace.reader import Trace
 from ztune.trace.roles import RoleRules
 from ztune.trace.touched import TouchedBlocks
+from ztune.units import listed
 
 PROPOSED = "proposed-roles"
 """Code of the warning that roles were told from what the files do."""
@@ -86,6 +89,20 @@ def with_roles(
     )
 
 
+def unmeasured(manifest: Manifest) -> str:
+    """Return, for people, of which roles nobody measured how the files compress; "" where there is none."""
+    roles = _by_role([file for file in manifest.files if file.size_end > 0])
+    unknown = sorted((role for role in roles if not manifest.compresses(role)), key=ROLES.index)
+    if not unknown:
+        return ""
+    return (
+        f"How well the files of role {listed(unknown)} compress could not be measured: they are gone, "
+        "can't be read, or hold zeros alone. "
+        f"Replays write content that lz4 compresses {DEFAULT_RATIO:g}:1; "
+        "a role that is given while its files are there has theirs."
+    )
+
+
 def sentence(found: Sequence[RoleProposal]) -> str:
     """Return, for a trace's warnings, which roles of ``found`` were taken."""
     taken = [f"{one.glob} {one.proposed} ({one.why})" for one in found if one.role is None and one.proposed]
@@ -94,6 +111,19 @@ def sentence(found: Sequence[RoleProposal]) -> str:
         "Roles were told from what the files do, since no rule knows them: "
         f"{'; '.join(taken[:_MOST])}{more}. `ztune trace roles` shows and changes them."
     )
+
+
+def check_changeable(trace: Trace) -> None:
+    """Raise InputError where `change` can't write ``trace``: before the work whose result it writes."""
+    try:
+        files.check(trace.path / MANIFEST)
+    except InputError as error:
+        if os.geteuid() in (0, trace.path.stat().st_uid):
+            raise
+        raise InputError(
+            f"{error}; the trace is {rights.owner(trace.path)}'s: {rights.remedy(trace.path)}, and "
+            "`ztune screen --role` takes other roles and leaves it as it is"
+        ) from None
 
 
 def change(trace: Trace, manifest: Manifest) -> Trace:

@@ -23,6 +23,7 @@ import numpy.typing as npt
 
 from ztune.databases.rules import NO_ROLE
 from ztune.errors import InputError, MissingError, ZtuneError, reason
+from ztune.trace import rights
 from ztune.trace.compressibility import TOUCHED, sample_files
 from ztune.trace.manifest import (
     PARTIAL,
@@ -472,6 +473,11 @@ def recover(partial: Path | str, say: Progress | None = None) -> Trace:
     """
     partial = Path(partial)
     begun_path = partial / _BEGUN
+    if partial.is_dir() and not os.access(partial, os.R_OK | os.W_OK | os.X_OK):
+        raise InputError(
+            f"{partial} can't be recovered: it is {rights.owner(partial)}'s, and a recording is its "
+            f"recorder's alone; {rights.remedy(partial)}"
+        )
     if not partial.name.endswith(PARTIAL) or not begun_path.is_file():
         raise InputError(
             f"{partial} is no recording that was cut:"
