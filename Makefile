@@ -73,15 +73,19 @@ format:
 	$(BIN)/ruff format .
 	$(BIN)/clang-format -i $(C_FILES)
 
+# A guest in user mode is for hosts on which no kernel boots under KVM.
+USER_MODE = $(BIN)/ztune lab list --json | grep -q '"accel": "kvm"' || $(BIN)/ztune lab build --user-mode
+
 lab: setup
 	@scripts/setup.sh lab
 	$(BIN)/ztune lab build
+	@$(USER_MODE)
 
 # Where QEMU or the packages can't be had (3) the lab's tests are skipped and say so; a build that fails is an error.
 test-lab: setup
 	@scripts/setup.sh lab && $(BIN)/ztune lab build; status=$$?; \
 	case $$status in \
-	0) ;; \
+	0) $(USER_MODE) || echo 'make test: no guest in user mode here (above); its tests are skipped' ;; \
 	3) echo 'make test: no lab here (above); its tests are skipped' ;; \
 	*) exit $$status ;; \
 	esac

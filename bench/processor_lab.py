@@ -1,13 +1,15 @@
-"""Processor time of compression in the kernel's OpenZFS, in the lab: ratios, against bench/processor.py's.
+"""Processor time of compression in the kernel's OpenZFS: ratios, against bench/processor.py's.
 
     python bench/processor_lab.py [--against cells.json] [--rounds N] [--records 8K,128K] [--out FILE]
 
-In a guest a file is read whole from a cold start, then written over whole, as bench/processor.py does on a
-mount. What QEMU's process takes of this host's processors meanwhile is counted, less the same with
-compression off: under emulation the guest's own count would be of a processor that nobody has. So are the
-times; each cell's ratio to zstd-3 of the same recordsize is compared, with what bench/processor.py --out kept
-of a replay and of a mount (``--against``). Medians of the rounds (default 3), which do every cell once, in
-random order. What takes longer is done with fewer MiB, and with compression off as many.
+In a guest in user mode (`ztune lab build --user-mode`), whose kernel code runs on this host's processors as
+it is, a file is read whole from a cold start, then written over whole, as bench/processor.py does on a mount.
+Meanwhile perf (linux-perf) looks 1,000 times a second at what the guest's kernel does. Counted is what it
+finds in the compressor's own functions: what the guest takes in all, less the same with compression off, is
+of no use, since without compression it writes up to ten times as much. Each cell's ratio to zstd-3 of the
+same recordsize is compared with what bench/processor.py --out kept of a replay and of a mount
+(``--against``), there less the same with compression off. Medians of the rounds (default 3), which do every
+cell once, in random order; what takes longer is done with fewer MiB.
 """
 
 from __future__ import annotations
@@ -15,9 +17,15 @@ from __future__ import annotations
 import argparse
 import json
 import random
+import re
+import signal
 import statistics
+import subprocess
 import sys
 import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -26,43 +34,61 @@ from engine_facts import MIB
 from processor import SIZES, pages
 
 from ztune import paths
-from ztune.lab import Guest
+from ztune.lab import Guest, image
+from ztune.lab.uml import GuestDisk
 
 MIBS = {
-    "lz4": 32, "zstd-1": 32, "zstd-3": 32, "zstd-9": 8, "zstd-19": 2, "gzip-1": 32, "gzip-6": 8, "gzip-9": 8
+    "lz4": 256, "zstd-1": 128, "zstd-3": 128, "zstd-9": 64, "zstd-19": 4,
+    "gzip-1": 64, "gzip-6": 32, "gzip-9": 16,
 }  # fmt: skip
 GOAL = 0.2
+HERTZ = 1000
+CELLS = 8  # of one guest: each page that it maps is a mapping of the host's, of which a process has so many
+OWN = re.compile(
+    # zstd and lz4, then the kernel's zlib
+    r"^(zfs_|real_)?(ZSTD|zstd|HUF|FSE|HIST|LZ4|lz4|BIT|ERR)_|^zlib_|^(deflate|inflate)_|longest_match|^_?tr_|"
+    r"^compress_block|^fill_window|^gen_(bitlen|codes)|^pqdownheap|^build_(bl_)?tree|^(send|scan)_|^bi_|"
+    r"^z_(un)?compress|^(copy|init)_block|^flush_pending|^read_buf|gzip|adler"
+)
 READY = """
 set -e
 zfs create -o compression={compression} -o recordsize={records} -o atime=off -o mountpoint=/tmp/cell t/cell
-dd if=/tmp/a of=/tmp/cell/f bs=1M count={mib} status=none
+for i in $(seq {times}); do cat /tmp/a; done | dd of=/tmp/cell/f bs=1M iflag=fullblock count={mib} status=none
 zpool export t
-zpool import -d {disk} t
+zpool import -d /dev/disk/by-id t
 sync
 """
 WORK = """
 set -e
 dd if=/tmp/cell/f of=/dev/null bs=1M status=none
-dd if=/tmp/b of=/tmp/cell/f bs=1M count={mib} conv=notrunc status=none
+for i in $(seq {times}); do cat /tmp/b; done |
+    dd of=/tmp/cell/f bs=1M iflag=fullblock count={mib} conv=notrunc status=none
 zpool sync t
 """
+_SAMPLE = re.compile(r"\s*[0-9a-f]+ (.*?) \((.*)\)\s*$")
 
 
-def seconds(guest: Guest, disk: str, records: str, compression: str, mib: int) -> float:
-    """Return the processor seconds of QEMU for one cell."""
-    process = psutil.Process(guest.qemu.process.pid)
+def kernel_of(guest: Guest) -> int:
+    """Return the process that the guest's kernel is."""
+    return int(psutil.Process(guest.vm.process.pid).children()[0].pid)
 
-    def taken() -> float:
-        times = process.cpu_times()
-        return float(times.user + times.system)
 
-    said = {"compression": compression, "records": SIZES[records], "mib": mib, "disk": disk}
+def seconds(guest: Guest, folder: Path, records: str, compression: str, mib: int) -> float:
+    """Return the seconds that one cell takes in the compressor's functions."""
+    said = {"compression": compression, "records": SIZES[records], "mib": mib, "times": -(-mib // 32)}
     guest.run(["sh", "-c", READY.format(**said)], check=True, timeout=900)
-    before = taken()
+    data = folder / "perf"
+    words = ["perf", "record", "-q", "-e", "cpu-clock", "-F", str(HERTZ), "-p", str(kernel_of(guest))]
+    watching = subprocess.Popen([*words, "-o", str(data)])
+    time.sleep(0.5)  # until it looks
     guest.run(["sh", "-c", WORK.format(**said)], check=True, timeout=3600)
-    found = taken() - before
+    watching.send_signal(signal.SIGINT)
+    watching.wait(60)
+    words = ["perf", "script", "-i", str(data), "-F", "ip,sym,dso"]
+    found = subprocess.run(words, capture_output=True, text=True, check=True).stdout.splitlines()
+    symbols = [match[1] for line in found if (match := _SAMPLE.match(line)) and match[2].endswith("vmlinuz")]
     guest.run(["zfs", "destroy", "t/cell"], check=True, timeout=300)
-    return found
+    return sum(1 for symbol in symbols if OWN.search(symbol) and "zio" not in symbol) / HERTZ
 
 
 def changed(source: bytes) -> bytes:
@@ -73,27 +99,38 @@ def changed(source: bytes) -> bytes:
     return bytes(out)
 
 
+@contextmanager
+def ready(folder: Path) -> Iterator[Guest]:
+    """Yield a guest with an empty pool and what is to be written: /tmp/a, and /tmp/b over it."""
+    with (folder / "disk").open("wb") as out:
+        out.truncate(4 << 30)
+    disk = GuestDisk("cells", folder / "disk")
+    with Guest.in_user_mode(image.find(user_mode=True), 2048, [disk]) as guest:
+        for file in ("a", "b"):
+            guest.run(["cp", f"/host{folder / file}", f"/tmp/{file}"], check=True, timeout=600)
+        make = ["zpool", "create", "-f", "-O", "mountpoint=none", "t", "/dev/disk/by-id/ztune-cells"]
+        guest.run(make, check=True, timeout=300)
+        yield guest
+
+
 def measure(cells: dict[str, list[float]], rounds: int, kept: Path | None) -> None:
     """Do what is missing of ``cells``: "RECORDS COMPRESSION MIB"."""
-    with tempfile.TemporaryDirectory(dir=paths.scratch()) as name, Guest.resume() as guest:
+    with tempfile.TemporaryDirectory(dir=paths.scratch()) as name:
         folder = Path(name)
         content = pages(folder / "pages", 8 * MIB).read_bytes() * 4
         for file, data in (("a", content), ("b", changed(content))):
             (folder / file).write_bytes(data)
-            guest.run(["cp", f"/host{folder / file}", f"/tmp/{file}"], check=True, timeout=600)
-        with (folder / "disk").open("wb") as out:
-            out.truncate(4 << 30)
-        disk = guest.add_disk(folder / "disk", "cells", unsafe=True)
-        guest.run(["zpool", "create", "-O", "mountpoint=none", "t", disk], check=True, timeout=300)
         for number in range(rounds):
             todo = [key for key in cells if len(cells[key]) <= number]
             random.Random(number).shuffle(todo)
-            for key in todo:
-                records, compression, mib = key.split()
-                cells[key].append(seconds(guest, "/dev/disk/by-id", records, compression, int(mib)))
-                print(f"{number + 1} {key}: {cells[key][-1]:.2f} s", file=sys.stderr, flush=True)
-                if kept is not None:
-                    kept.write_text(json.dumps(cells))
+            for some in (todo[at : at + CELLS] for at in range(0, len(todo), CELLS)):
+                with ready(folder) as guest:
+                    for key in some:
+                        records, compression, mib = key.split()
+                        cells[key].append(seconds(guest, folder, records, compression, int(mib)))
+                        print(f"{number + 1} {key}: {cells[key][-1]:.2f} s", file=sys.stderr, flush=True)
+                        if kept is not None:
+                            kept.write_text(json.dumps(cells))
 
 
 def table(cells: dict[str, list[float]], against: dict[str, list[dict[str, Any]]]) -> None:
@@ -104,12 +141,11 @@ def table(cells: dict[str, list[float]], against: dict[str, list[dict[str, Any]]
     for records in SIZES:
         own: dict[str, float] = {}
         for compression, mib in MIBS.items():
-            more, off = (cells.get(f"{records} {one} {mib}") for one in (compression, "off"))
-            if more and off:
+            if found := cells.get(f"{records} {compression} {mib}"):
                 # Read and written: two of each MiB.
-                own[compression] = (statistics.median(more) - statistics.median(off)) / mib / 2 * 1e3
+                own[compression] = statistics.median(found) / mib / 2 * 1e3
         for compression, each in own.items():
-            line = f"| {records} | {compression} | {each:.1f} |"
+            line = f"| {records} | {compression} | {each:.2f} |"
             if "zstd-3" in own and compression != "zstd-3":
                 ratio = each / own["zstd-3"]
                 line += f" {ratio:.2f} |"
@@ -141,11 +177,11 @@ def main() -> None:
     parser.add_argument("--records", default=",".join(SIZES))
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
-    cells: dict[str, list[float]] = {}
-    for records in given.records.split(","):
-        for compression, mib in MIBS.items():
-            cells[f"{records} {compression} {mib}"] = []
-            cells[f"{records} off {mib}"] = []
+    cells: dict[str, list[float]] = {
+        f"{records} {compression} {mib}": []
+        for records in given.records.split(",")
+        for compression, mib in MIBS.items()
+    }
     if given.out is not None and given.out.is_file():
         cells |= json.loads(given.out.read_text())
     if given.rounds:

@@ -8,6 +8,10 @@
  *
  * It also does what udev would: links in /dev/disk/by-id, and the entries in /run/udev/data that libzfs waits for.
  *
+ * A guest in user mode (UML, told by "ztune.port=" on the kernel's command line) is booted each time. Its port is a
+ * serial line, the host's files come by hostfs, and its disks are virtio's, which have no serial numbers: the host
+ * names them, in their order.
+ *
  * In C and static because it must be there in the saved state, before any of the host's files, and because forking a
  * small process is cheap even when the processor is emulated.
  *
@@ -82,8 +86,11 @@ struct command {
 	size_t start, length;
 };
 
+#define DISKS 26 /* of a guest in user mode: vda to vdz */
+
 static struct command commands[COMMANDS];
-static int port = -1, uevents = -1, set_up;
+static int port = -1, uevents = -1, set_up, user_mode;
+static char serials[DISKS][64]; /* of a guest in user mode */
 
 static void say(const char *format, ...)
 {
@@ -223,8 +230,34 @@ static void load_modules(void)
 	}
 }
 
+/* The value of a word KEY=VALUE of the kernel's command line; NULL: it is not there. */
+static char *told(const char *key)
+{
+	static char line[4096];
+	size_t n = strlen(key);
+	if (read_small("/proc/cmdline", line, sizeof line) < 0)
+		return NULL;
+	for (char *word = strtok(line, " \n"); word; word = strtok(NULL, " \n"))
+		if (!strncmp(word, key, n) && word[n] == '=')
+			return word + n + 1;
+	return NULL;
+}
+
+static int serial_line(const char *path)
+{
+	struct termios mode;
+	int fd = open(path, O_RDWR | O_NOCTTY | O_CLOEXEC);
+	if (fd < 0 || tcgetattr(fd, &mode))
+		return -1;
+	cfmakeraw(&mode);
+	return tcsetattr(fd, TCSANOW, &mode) ? -1 : fd;
+}
+
 static int find_port(void)
 {
+	char *line = told("ztune.port");
+	if (line)
+		return serial_line(line);
 	for (int i = 0; i < 2000; i++) {
 		DIR *dir = opendir("/sys/class/virtio-ports");
 		struct dirent *entry;
@@ -248,11 +281,28 @@ static int find_port(void)
 	return -1;
 }
 
+/* The value of a line KEY=VALUE; NULL: it is not there. */
+static char *option(char *lines, const char *key)
+{
+	size_t n = strlen(key);
+	for (char *at = lines; at && *at; at = strchr(at, '\n') ? strchr(at, '\n') + 1 : NULL)
+		if (!strncmp(at, key, n) && at[n] == '=') {
+			char *end = strchrnul(at, '\n');
+			return strndup(at + n + 1, (size_t)(end - at) - n - 1);
+		}
+	return NULL;
+}
+
 /* ---- what udev would do --------------------------------------------------------------------------------------------- */
 
-/* Serial number of a SCSI disk such as "sda", from page 0x80 of its vital product data. */
+/* Serial number of a SCSI disk such as "sda", from page 0x80 of its vital product data; of "vda" what the host said. */
 static int serial_of(const char *disk, char *serial, size_t size)
 {
+	if (user_mode) {
+		unsigned n = (unsigned)(disk[2] - 'a');
+		snprintf(serial, size, "%s", n < DISKS && !disk[3] ? serials[n] : "");
+		return serial[0] ? 0 : -1;
+	}
 	char path[300], page[256];
 	snprintf(path, sizeof path, "/sys/block/%s/device/vpd_pg80", disk);
 	int n = read_small(path, page, sizeof page);
@@ -272,7 +322,7 @@ static void block_event(int add, const char *devpath, unsigned major_, unsigned 
 {
 	char disk[64], part[64] = "", serial[128], link[256], text[600], data[64], target[80];
 	const char *at = strstr(devpath, "/block/");
-	if (!at || sscanf(at, "/block/%63[^/]/%63[^/]", disk, part) < 1 || strncmp(disk, "sd", 2))
+	if (!at || sscanf(at, "/block/%63[^/]/%63[^/]", disk, part) < 1 || strncmp(disk, user_mode ? "vd" : "sd", 2))
 		return;
 	snprintf(data, sizeof data, "/run/udev/data/b%u:%u", major_, minor_);
 	if (!add) {
@@ -336,6 +386,32 @@ static void read_uevents(void)
 	}
 }
 
+/* A guest in user mode has its disks from the beginning. DISKn=SERIAL ROTATIONAL of the lines tells what they are. */
+static void name_disks(char *lines)
+{
+	for (unsigned i = 0; i < DISKS; i++) {
+		char key[16], path[64], device[32], event[64];
+		unsigned major_, minor_;
+		snprintf(key, sizeof key, "disk%u", i);
+		char *text = option(lines, key), *turns = text ? strchr(text, ' ') : NULL;
+		if (!turns)
+			return;
+		*turns++ = 0;
+		snprintf(serials[i], sizeof serials[i], "%s", text);
+		snprintf(path, sizeof path, "/sys/block/vd%c/queue/rotational", 'a' + i);
+		write_small(path, turns);
+		/* What serves it does not say that it has a write cache: nothing would be flushed. */
+		snprintf(path, sizeof path, "/sys/block/vd%c/cache_type", 'a' + i);
+		write_small(path, "write back");
+		snprintf(path, sizeof path, "/sys/block/vd%c/dev", 'a' + i);
+		if (read_small(path, device, sizeof device) > 0 && sscanf(device, "%u:%u", &major_, &minor_) == 2) {
+			snprintf(event, sizeof event, "/block/vd%c", 'a' + i);
+			block_event(1, event, major_, minor_);
+		}
+		free(text);
+	}
+}
+
 static void listen_uevents(void)
 {
 	struct sockaddr_nl address = {.nl_family = AF_NETLINK, .nl_groups = 1};
@@ -379,20 +455,18 @@ static int mount_it(const char *what, const char *where, const char *type, unsig
 	return -1;
 }
 
-static char *option(char *lines, const char *key)
+/* Files of the host, read-only. In user mode a line of the host's, TAG=PATH, says where they are. */
+static int share(const char *tag, const char *where, const char *cache, char *lines)
 {
-	size_t n = strlen(key);
-	for (char *at = lines; at && *at; at = strchr(at, '\n') ? strchr(at, '\n') + 1 : NULL)
-		if (!strncmp(at, key, n) && at[n] == '=') {
-			char *end = strchrnul(at, '\n');
-			return strndup(at + n + 1, (size_t)(end - at) - n - 1);
-		}
-	return NULL;
+	char options[256], *path = user_mode ? option(lines, tag) : NULL;
+	if (user_mode)
+		return mount_it(tag, where, "hostfs", MS_RDONLY, path ? path : "/");
+	snprintf(options, sizeof options, "trans=virtio,version=9p2000.L,msize=524288,access=any,cache=%s", cache);
+	return mount_it(tag, where, "9p", MS_RDONLY, options);
 }
 
 static int setup(unsigned char *payload, size_t length)
 {
-	static const char *const SHARE = "trans=virtio,version=9p2000.L,msize=524288,access=any,";
 	char options[256], lower[64];
 	struct timespec now;
 	uint64_t clock;
@@ -419,9 +493,7 @@ static int setup(unsigned char *payload, size_t length)
 	interface_up("lo", NULL);
 	if (mount_it("lower", "/lower", "tmpfs", 0, "mode=755"))
 		return -1;
-	snprintf(options, sizeof options, "%scache=loose", SHARE);
-	if (mount_it("root", "/lower/root", "9p", MS_RDONLY, options) ||
-	    mount_it("tools", "/lower/tools", "9p", MS_RDONLY, options))
+	if (share("root", "/lower/root", "loose", lines) || share("tools", "/lower/tools", "loose", lines))
 		return -1;
 	if (mount_it("upper", "/upper", "tmpfs", 0, "mode=755"))
 		return -1;
@@ -432,8 +504,7 @@ static int setup(unsigned char *payload, size_t length)
 	if (mount_it("lab", "/new", "overlay", 0, options))
 		return -1;
 	/* The host's files as they are now, /tmp included; nothing of it is kept in the guest's memory. */
-	snprintf(options, sizeof options, "%scache=none", SHARE);
-	if (mount_it("host", "/new/host", "9p", MS_RDONLY, options))
+	if (share("host", "/new/host", "none", lines))
 		return -1;
 	/* Pools of the host are none of ours. */
 	unlink("/new/etc/zfs/zpool.cache");
@@ -463,8 +534,10 @@ static int setup(unsigned char *payload, size_t length)
 		sethostname(hostname, strlen(hostname));
 	if (net)
 		interface_up("eth0", net);
-	free(lines);
 	set_up = 1;
+	if (user_mode)
+		name_disks(lines);
+	free(lines);
 	return 0;
 }
 
@@ -868,9 +941,10 @@ int main(void)
 	signal(SIGPIPE, SIG_IGN);
 	load_modules();
 	listen_uevents();
+	user_mode = told("ztune.port") != NULL;
 	port = find_port();
 	if (port < 0) {
-		say("ztune-lab: no virtio-serial port");
+		say("ztune-lab: no port to the host");
 		power_off();
 	}
 	char version[256] = "";

@@ -122,6 +122,9 @@ gcc|compiles the OpenZFS module and the guest's first process
 make|compiles the OpenZFS module
 libc6-dev|the guest's first process is linked with it
 qemu-system-x86|runs the lab's guest
+flex|compiles a kernel that runs in user mode, where KVM does not work
+bison|compiles a kernel that runs in user mode
+bc|compiles a kernel that runs in user mode
 zstd|packs the guest's saved state
 e2fsprogs|ext4, for the guest's scratch disk and as a baseline
 xfsprogs|xfs, as a baseline

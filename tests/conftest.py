@@ -68,7 +68,11 @@ NEEDS = {
 }  # fmt: skip
 """What tests need besides Python, by folder or file; `make check` runs those that are not named here."""
 
-NEEDED_FIXTURES = {"lab": {"lab_image"}, "root": {"stand_in_mount"}, "server": {"needs_postgres"}}
+NEEDED_FIXTURES = {
+    "lab": {"lab_image", "user_mode_image"},
+    "root": {"stand_in_mount"},
+    "server": {"needs_postgres"},
+}
 """What tests need by the fixtures that they use, wherever they lie."""
 
 LONGEST = (

@@ -49,6 +49,7 @@ _PACKAGES: dict[str, dict[str, str]] = {
         "arch": "qemu-system-x86",
         "alpine": "qemu-system-x86_64",
     },
+    "uml": {"debian": "flex bison bc"},
 }
 _COMMANDS = {
     "debian": "apt-get install",

@@ -90,6 +90,7 @@ def test_runs() -> None:
 def test_the_images_of_the_lab(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     class Found:
         openzfs, kernel, folder = "2.3.2-2~bpo12+2", "6.1.0-56-amd64", Path("/root") / ("images-" * 12)
+        user_mode = False
 
         def size(self) -> int:
             return 93 << 20

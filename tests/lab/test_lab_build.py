@@ -110,7 +110,7 @@ def failing(tmp_path: Path, text: str, code: int = 2) -> str:
     log = tmp_path / "log"
     with log.open("w") as out, pytest.raises(ZtuneError) as error:
         script = f"import sys; sys.stdout.write({text!r}); sys.exit({code})"
-        build._run([sys.executable, "-c", script], tmp_path, out, log, "compiling it", lambda _: None)
+        build.Steps(out, log, lambda _: None).run([sys.executable, "-c", script], tmp_path, "compiling it")
     return "\n".join([str(error.value), *error.value.__notes__])
 
 
@@ -130,7 +130,7 @@ def test_a_build_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(build, "BUILD_S", -1.0)
     log = tmp_path / "log"
     with log.open("w") as out, pytest.raises(ZtuneError, match="compiling it took more than"):
-        build._run(["sleep", "1000"], tmp_path, out, log, "compiling it", lambda _: None)
+        build.Steps(out, log, lambda _: None).run(["sleep", "1000"], tmp_path, "compiling it")
 
 
 def make(version: str, openzfs: str, tmp_path: Path) -> Image:
@@ -217,6 +217,6 @@ def test_tools_hide_no_link_of_the_host(tmp_path: Path) -> None:
     for name in ("sbin/zpool", "lib/x86_64-linux-gnu/libzpool.so.5", "lib/systemd/system/zfs.service"):
         (unpacked / name).parent.mkdir(parents=True, exist_ok=True)
         (unpacked / name).write_text("x")
-    build._layer(unpacked, layer)
+    build.layer(unpacked, layer)
     files = sorted(str(path.relative_to(layer)) for path in layer.rglob("*") if path.is_file())
     assert files == ["usr/lib/x86_64-linux-gnu/libzpool.so.5", "usr/sbin/zpool"]

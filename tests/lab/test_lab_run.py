@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from ztune import paths
-from ztune.lab.image import Image
+from ztune.lab import image
 
-pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(1500)]
+pytestmark = [pytest.mark.slow, pytest.mark.lab, pytest.mark.timeout(1500)]
 ZTUNE = str(Path(sys.executable).with_name("ztune"))
 # 16K against the base of 128K: pages of 8 KiB at random, most of them not in the ARC.
 WORDS = [
@@ -24,18 +24,25 @@ WORDS = [
 ]
 
 
-@pytest.fixture
-def home(lab_image: Image, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A state directory of its own, with the images that are built here."""
-    lab = paths.lab()
-    (tmp_path / "cache").mkdir()
-    (tmp_path / "cache" / "lab").symlink_to(lab)
+@pytest.fixture(params=[pytest.param(False, marks=pytest.mark.long, id="qemu"), pytest.param(True, id="uml")])
+def home(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A state directory of its own, with the images of a kind that are built here."""
+    found = [one for one in image.built() if one.user_mode == request.param]
+    if not found:
+        pytest.skip("no such guest is built here: `ztune lab build`, `ztune lab build --user-mode`")
+    lab = tmp_path / "cache" / "lab"
+    (lab / "images").mkdir(parents=True)
+    for one in found:
+        (lab / "images" / one.name).symlink_to(one.folder)
+    tried = paths.lab() / "accel.json"
+    if tried.is_file():
+        (lab / tried.name).symlink_to(tried)
     monkeypatch.setenv("ZTUNE_HOME", str(tmp_path))
     return tmp_path
 
 
 def running(home: Path) -> list[str]:
-    """Emulators and disks that were started for this state directory."""
+    """Guests and disks that were started for this state directory."""
     found = []
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit():
@@ -45,7 +52,7 @@ def running(home: Path) -> list[str]:
             except OSError:
                 continue
             ours = f"ZTUNE_HOME={home}".encode() in environ
-            if ours and ("qemu-system" in program or program.endswith("ztune-disk")):
+            if ours and Path(program).name.startswith(("qemu-", "ztune-disk", "vmlinuz")):
                 found.append(f"{folder.name} {program}")
     return found
 

@@ -295,7 +295,19 @@ def test_neither_root_nor_sudo(machine: Machine, tmp_path: Path) -> None:
 
 LAB = [
     f"{name}=1"
-    for name in ["gcc", "make", "libc6-dev", "qemu-system-x86", "zstd", "e2fsprogs", "xfsprogs", "bpftrace"]
+    for name in [
+        "gcc",
+        "make",
+        "libc6-dev",
+        "qemu-system-x86",
+        "flex",
+        "bison",
+        "bc",
+        "zstd",
+        "e2fsprogs",
+        "xfsprogs",
+        "bpftrace",
+    ]
 ]
 
 

@@ -10,7 +10,7 @@ import click
 from ztune import output
 from ztune.cli._options import argument, json_option, option, takes
 from ztune.errors import InputError, MissingError
-from ztune.lab import accel, image, keeper
+from ztune.lab import accel, build_user_mode, image, keeper
 from ztune.lab import build as building
 from ztune.lab.guest import Guest
 from ztune.units import parse_size
@@ -81,6 +81,11 @@ def build(
         metavar="RELEASE",
         help="Kernel or its beginning, such as 6.1; default the distribution's.",
     ),
+    user_mode: bool = option(
+        "--user-mode",
+        help="A kernel that runs as a program of this host, without KVM and not emulated. Trials use it "
+        "where KVM does not work.",
+    ),
 ) -> None:
     """Build the guest: kernel, OpenZFS module, tools, saved state.
 
@@ -92,8 +97,14 @@ def build(
     Examples:
       ztune lab build
       ztune lab build --openzfs 2.1     another version beside the first
+      ztune lab build --user-mode       where KVM does not work: trials in real time
     """
     progress = _Progress()
+    if user_mode and kernel:
+        raise InputError("--user-mode builds the distribution's own kernel; leave --kernel out")
+    if user_mode:
+        _build_user_mode(openzfs, progress)
+        return
     try:
         image = building.build(openzfs, kernel, progress)
         verdict = accel.verdict(image, progress)
@@ -107,6 +118,19 @@ def build(
         progress.end()
     output.echo(f"kernel {image.kernel}, {' and '.join(said)}; a guest is ready in {ready:.1f} s")
     output.echo(_how(verdict.accel, verdict.reason))
+
+
+def _build_user_mode(openzfs: str | None, progress: _Progress) -> None:
+    try:
+        image = build_user_mode.build(openzfs, progress)
+        began = time.monotonic()
+        with Guest.in_user_mode(image, 1024) as guest:
+            ready = time.monotonic() - began
+            said = guest.run(["zpool", "version"], check=True).stdout.decode().split()
+    finally:
+        progress.end()
+    output.echo(f"kernel {image.kernel}, {' and '.join(said)}; a guest is ready in {ready:.1f} s")
+    output.echo("trials with --on lab run in it where KVM does not work; it has one processor")
 
 
 def _how(accel: str, reason: str) -> str:
@@ -238,7 +262,13 @@ def list_(as_json: bool = json_option) -> None:
     except MissingError:  # no QEMU
         verdict = None
     built = [
-        {"openzfs": found.openzfs, "kernel": found.kernel, "bytes": found.size(), "folder": str(found.folder)}
+        {
+            "openzfs": found.openzfs,
+            "kernel": found.kernel,
+            "user_mode": found.user_mode,
+            "bytes": found.size(),
+            "folder": str(found.folder),
+        }
         for found in image.built()
     ]
     if as_json:
@@ -255,4 +285,6 @@ def list_(as_json: bool = json_option) -> None:
         output.echo("no guest is built; `ztune lab build` does it once")
     if verdict:
         output.echo(_how(verdict.accel, verdict.reason))
+    if accel.in_user_mode(None):
+        output.echo("trials with --on lab run in user mode, in real time")
     output.echo(f"a guest with OpenZFS {about['openzfs']} is up" if about else "no guest is up")

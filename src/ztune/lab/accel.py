@@ -19,6 +19,7 @@ from pathlib import Path
 
 from ztune import paths
 from ztune.errors import ZtuneError
+from ztune.lab import image as images
 from ztune.lab import qemu
 from ztune.lab.image import Image
 from ztune.lab.wire import Frame
@@ -74,6 +75,18 @@ def verdict(image: Image, progress: Callable[[str], None] = lambda _: None) -> A
     with shared_files.replacing(_file()) as partial:
         partial.write_text(json.dumps(asdict(answer)) + "\n")
     return answer
+
+
+def in_user_mode(openzfs: str | None) -> str | None:
+    """Return ``uml`` where trials are to have a guest in user mode: one is built, and KVM does not work here.
+
+    ``openzfs``: version or its beginning. None: what ``verdict`` says.
+    """
+    fitting = [image for image in images.built() if openzfs is None or images.matches(image.openzfs, openzfs)]
+    plain = [image for image in fitting if not image.user_mode]
+    if len(plain) == len(fitting) or (plain and verdict(plain[0]).accel == "kvm"):
+        return None
+    return "uml"
 
 
 def probe(image: Image) -> str:

@@ -14,9 +14,10 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import IO
 
 from ztune import paths
 from ztune.errors import InputError, MissingError, ZtuneError
@@ -53,6 +54,13 @@ def build(
     Raises MissingError (no QEMU, compiler, room, package), InputError (no such version), ZtuneError with the
     lines that matter when the module does not compile.
     """
+    check_host()
+    with folder_for(progress) as folder:
+        return _build(openzfs, kernel, folder, progress)
+
+
+def check_host() -> None:
+    """Raise MissingError where no image can be built."""
     if platform.machine() != "x86_64":
         raise MissingError(f"the lab's guest is an x86_64 machine, this host is {platform.machine()}")
     qemu.program()
@@ -65,6 +73,11 @@ def build(
         raise MissingError(
             f"the lab's recipe {recipe.AGENT} is not there; build the lab from ztune's source folder"
         )
+
+
+@contextlib.contextmanager
+def folder_for(progress: Progress) -> Iterator[Path]:
+    """Yield a folder to build in, one build at a time, and remove it. Raises MissingError without room."""
     with _lock(progress):
         _sweep()
         free = shutil.disk_usage(paths.lab()).free
@@ -74,7 +87,8 @@ def build(
                 f"{ROOM >> 30} GiB; "
                 f"set ZTUNE_HOME to a roomier place"
             )
-        return _build(openzfs, kernel, progress)
+        with tempfile.TemporaryDirectory(prefix="build-", dir=paths.lab()) as folder:
+            yield Path(folder)
 
 
 @contextlib.contextmanager
@@ -92,7 +106,7 @@ def _sweep() -> None:
         shutil.rmtree(path, ignore_errors=True)
 
 
-def _build(openzfs: str | None, kernel: str | None, progress: Progress) -> Image:
+def _build(openzfs: str | None, kernel: str | None, folder: Path, progress: Progress) -> Image:
     apt = Apt()
     try:
         release, zfs = _choose(apt, openzfs, kernel)
@@ -110,19 +124,12 @@ def _build(openzfs: str | None, kernel: str | None, progress: Progress) -> Image
                 break
             progress(f"OpenZFS {zfs} for {release}: already built")
             return current(found)
-    with tempfile.TemporaryDirectory(prefix="build-", dir=paths.lab()) as folder:
-        return _assemble(apt, image, Path(folder), progress)
+    return _assemble(apt, image, folder, progress)
 
 
 def _choose(apt: Apt, openzfs: str | None, kernel: str | None) -> tuple[str, str]:
     """Return (kernel's release, version of OpenZFS's packages). Raises MissingError, InputError."""
-    have = apt.versions("zfs-dkms")
-    if not have:
-        raise MissingError("apt offers no package zfs-dkms, the source of the OpenZFS module")
-    fitting = [version for version in have if openzfs is None or matches(version, openzfs)]
-    if not fitting:
-        raise InputError(f"apt offers OpenZFS {', '.join(have)} here, not {openzfs}")
-    zfs = max(fitting, key=order)
+    zfs = version_of(apt, openzfs)
     for meta in ("linux-image-amd64", "linux-image-generic"):
         if kernel is None and (names := _kernels(name for name, _ in apt.depends(meta, _own(apt, meta)))):
             return names[0], zfs
@@ -132,6 +139,17 @@ def _choose(apt: Apt, openzfs: str | None, kernel: str | None) -> tuple[str, str
     if not names:
         raise InputError(f"apt offers no generic kernel {kernel} here")
     return max(names, key=order), zfs
+
+
+def version_of(apt: Apt, openzfs: str | None) -> str:
+    """Return the newest version of OpenZFS's packages that fits. Raises MissingError, InputError."""
+    have = apt.versions("zfs-dkms")
+    if not have:
+        raise MissingError("apt offers no package zfs-dkms, the source of the OpenZFS module")
+    fitting = [version for version in have if openzfs is None or matches(version, openzfs)]
+    if not fitting:
+        raise InputError(f"apt offers OpenZFS {', '.join(have)} here, not {openzfs}")
+    return max(fitting, key=order)
 
 
 def _own(apt: Apt, package: str) -> str:
@@ -150,7 +168,7 @@ def _assemble(apt: Apt, image: Image, folder: Path, progress: Progress) -> Image
     kernel_packages = [f"linux-image-{image.kernel}"]
     if f"linux-modules-{image.kernel}" in dict(apt.depends(kernel_packages[0])):
         kernel_packages.append(f"linux-modules-{image.kernel}")  # Ubuntu's way
-    tools = _tool_packages(apt, image.openzfs)
+    tools = tool_packages(apt, image.openzfs)
     for path in apt.download([*kernel_packages, *tools], folder / "packages"):
         target = unpacked if path.name.startswith("linux-") else folder / "tools"
         packages.unpack(path, target)
@@ -170,7 +188,7 @@ def _assemble(apt: Apt, image: Image, folder: Path, progress: Progress) -> Image
     (part / "modules").mkdir(parents=True)
     for index, (name, data) in enumerate(recipe.collect([module, trees[0]], builtin).items()):
         (part / "modules" / f"{index:03d}-{name}.ko").write_bytes(data)
-    _layer(folder / "tools", part / "tools")
+    layer(folder / "tools", part / "tools")
     shutil.copyfile(vmlinuz, part / "vmlinuz")
     recipe.pack(_modules(part), part / "initrd")
     shutil.rmtree(image.folder, ignore_errors=True)
@@ -179,7 +197,8 @@ def _assemble(apt: Apt, image: Image, folder: Path, progress: Progress) -> Image
     return image
 
 
-def _tool_packages(apt: Apt, version: str) -> list[str]:
+def tool_packages(apt: Apt, version: str) -> list[str]:
+    """Return the packages of OpenZFS's tools, as apt takes them."""
     wanted, seen = [("zfsutils-linux", version)], {}
     while wanted:
         name, exact = wanted.pop()
@@ -199,7 +218,7 @@ def _ready_made(tree: Path, version: str) -> Path | None:
     return None
 
 
-def _layer(unpacked: Path, into: Path) -> None:
+def layer(unpacked: Path, into: Path) -> None:
     """Lay unpacked tools out below ``usr`` alone: a folder ``lib`` would hide the host's link of that
     name."""
     for part in ("bin", "sbin", "lib", "usr/bin", "usr/sbin", "usr/lib", "usr/libexec"):
@@ -277,25 +296,15 @@ def _module(apt: Apt, image: Image, unpacked: Path, folder: Path, progress: Prog
     began = time.monotonic()
     what = f"OpenZFS {image.openzfs} for {image.kernel}"
     with log.open("w") as out:
-        _run(
-            [
-                "./configure",
-                "--with-config=kernel",
-                f"--with-linux={common}",
-                f"--with-linux-obj={tree}",
-                *([f"KERNEL_CC={compiler}"] if compiler else []),
-            ],
-            sources[0],
-            out,
-            log,
-            f"configuring {what}",
-            progress,
-        )
+        steps = Steps(out, log, progress)
+        words = ["--with-config=kernel", f"--with-linux={common}", f"--with-linux-obj={tree}"]
+        words += [f"KERNEL_CC={compiler}"] if compiler else []
+        steps.run(["./configure", *words], sources[0], f"configuring {what}")
         jobs = os.cpu_count() or 1
         command = ["make", f"-j{jobs}", "CONFIG_DEBUG_INFO="]  # no debugging symbols: a third of the time
         if compiler:
             command.append(f"CC={compiler}")
-        _run(command, sources[0], out, log, f"compiling {what}", progress)
+        steps.run(command, sources[0], f"compiling {what}", _FILES)
     part = folder / "module"
     part.mkdir()
     for path in (sources[0] / "module").rglob("*.ko"):
@@ -328,44 +337,57 @@ def _compiler(tree: Path) -> str:
     return "" if match is None or shutil.which(match[0]) else "gcc"
 
 
-def _run(argv: list[str], cwd: Path, out: object, log: Path, what: str, progress: Progress) -> None:
-    """Run a step of the build with progress; raises ZtuneError with the lines that matter."""
-    environment = {
-        key: value for key, value in os.environ.items() if key not in ("MAKEFLAGS", "MAKELEVEL", "MFLAGS")
-    }
-    environment |= {"LC_ALL": "C", "PATH": f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"}
-    progress(what)
-    process: subprocess.Popen[bytes] | None = None
-    try:
-        # A stop that came as it begins would leave it behind: nobody else ends its group.
-        with uninterrupted():
-            process = subprocess.Popen(
-                argv,
-                cwd=cwd,
-                stdin=subprocess.DEVNULL,
-                stdout=out,  # type: ignore[call-overload]
-                stderr=subprocess.STDOUT,
-                env=environment,
-                start_new_session=True,
-            )
-        deadline = time.monotonic() + BUILD_S
-        said = time.monotonic()
-        while process.poll() is None:
-            if time.monotonic() > deadline:
-                raise ZtuneError(f"{what} took more than {BUILD_S / 60:.0f} min")
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(0.5)
-            if argv[0] == "make" and time.monotonic() - said > 5:
-                said = time.monotonic()
-                done = log.read_text(errors="replace").count("  CC [M] ")
-                progress(f"{what}: {min(done, _FILES)} of about {_FILES} files")
-    finally:
-        if process is not None:
-            end_group(process)
-    if process.returncode:
-        failed = ZtuneError(f"{what} failed; what matters of {log}:")
-        failed.add_note(_what_matters(log))
-        raise failed
+@dataclass(frozen=True)
+class Steps:
+    """The steps of a build: where they say what they do, and to whom."""
+
+    out: IO[str]
+    log: Path
+    progress: Progress
+
+    def run(
+        self, argv: list[str], cwd: Path, what: str, files: int = 0, env: Mapping[str, str] | None = None
+    ) -> None:
+        """Run a step with progress. ``files``: how many it compiles, about.
+
+        Raises ZtuneError with the lines that matter.
+        """
+        environment = {
+            key: value for key, value in os.environ.items() if key not in ("MAKEFLAGS", "MAKELEVEL", "MFLAGS")
+        }
+        environment |= {**(env or {}), "LC_ALL": "C", "PATH": f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"}
+        self.progress(what)
+        process: subprocess.Popen[bytes] | None = None
+        try:
+            # A stop that came as it begins would leave it behind: nobody else ends its group.
+            with uninterrupted():
+                process = subprocess.Popen(
+                    argv,
+                    cwd=cwd,
+                    stdin=subprocess.DEVNULL,
+                    stdout=self.out,
+                    stderr=subprocess.STDOUT,
+                    env=environment,
+                    start_new_session=True,
+                )
+            deadline = time.monotonic() + BUILD_S
+            said = time.monotonic()
+            while process.poll() is None:
+                if time.monotonic() > deadline:
+                    raise ZtuneError(f"{what} took more than {BUILD_S / 60:.0f} min")
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(0.5)
+                if files and time.monotonic() - said > 5:
+                    said = time.monotonic()
+                    done = self.log.read_text(errors="replace").count("  CC ")
+                    self.progress(f"{what}: {min(done, files)} of about {files} files")
+        finally:
+            if process is not None:
+                end_group(process)
+        if process.returncode:
+            failed = ZtuneError(f"{what} failed; what matters of {self.log}:")
+            failed.add_note(_what_matters(self.log))
+            raise failed
 
 
 def _what_matters(log: Path, most: int = 15) -> str:

@@ -23,8 +23,10 @@ from ztune import paths
 from ztune.errors import InputError, MissingError, ZtuneError
 from ztune.lab import accel as acceleration
 from ztune.lab import image as images
+from ztune.lab import recipe
 from ztune.lab.image import Image
 from ztune.lab.qemu import Machine, Qemu
+from ztune.lab.uml import GuestDisk, Uml
 from ztune.lab.wire import Frame, GuestCommand, GuestLost
 from ztune.onhost.host import shared_files
 
@@ -38,7 +40,7 @@ ENVIRONMENT = {
     "LANG": "C.UTF-8",
     "TERM": "dumb",
 }
-BOOT_S = {"kvm": 60.0, "tcg": 180.0}
+BOOT_S = {"kvm": 60.0, "tcg": 180.0, "uml": 60.0}
 """Seconds for a boot; under emulation OpenZFS alone takes six to measure its checksums, on a busy host
 thirty."""
 RESUME_S = 30.0
@@ -145,7 +147,7 @@ class Guest:
 
     def __init__(
         self,
-        qemu: Qemu,
+        vm: Qemu | Uml,
         image: Image,
         machine: Machine,
         folder: Path,
@@ -153,7 +155,7 @@ class Guest:
         end: contextlib.ExitStack,
     ) -> None:
         """``end`` removes the ``folder``."""
-        self.qemu = qemu
+        self.vm = vm
         self.image = image
         self.machine = machine
         self.ssh_port = ssh_port
@@ -164,6 +166,12 @@ class Guest:
         self._folders_end = end
         self._disks: dict[str, str] = {}
         self._closed = False
+
+    @property
+    def qemu(self) -> Qemu:
+        """The machine that runs it, of a guest that is not in user mode."""
+        assert isinstance(self.vm, Qemu)
+        return self.vm
 
     # --- its beginning
 
@@ -240,6 +248,43 @@ class Guest:
             end.close()
             raise
 
+    @classmethod
+    def in_user_mode(cls, found: Image, memory: int, disks: Sequence[GuestDisk] = ()) -> Guest:
+        """Return a ready guest in user mode, booted with ``disks``, which it has to its end.
+
+        ``memory``: MiB. Raises MissingError without a program that it takes, Lost if it does not start.
+        """
+        shared_files.remove_left(paths.scratch(), FOLDER, "")
+        end = contextlib.ExitStack()
+        folder = end.enter_context(shared_files.temporary(paths.scratch(), FOLDER))
+        vm: Uml | None = None
+        try:
+            folder.mkdir(mode=0o700)
+            # Names of sockets may have 107 bytes only.
+            sockets = Path(end.enter_context(tempfile.TemporaryDirectory(prefix="ztune-")))
+            said = folder / "console"
+            parameters = recipe.USER_MODE_PARAMETERS
+            vm = Uml(found.vmlinuz, found.initrd, memory, said, sockets, disks, parameters)
+            lines = ["hostname=ztune-lab", "root=/", f"tools={found.tools}", "host=/"]
+            lines += [f"disk{i}={disk.serial} {int(disk.rotation > 1)}" for i, disk in enumerate(disks)]
+            try:
+                vm.port.expect(Frame.BOOTED, BOOT_S["uml"])
+                payload = struct.pack("<Q", time.time_ns()) + secrets.token_bytes(32)
+                vm.port.send(Frame.SETUP, 0, payload + "\n".join(lines).encode())
+                vm.port.expect(Frame.READY, RESUME_S)
+            except TimeoutError:
+                raise GuestLost(
+                    f"no answer within {RESUME_S:.0f} s; it said: {_end_of(vm.console)}"
+                ) from None
+            guest = cls(vm, found, Machine(found.vmlinuz, found.initrd, "uml", memory, 1), folder, None, end)
+            guest._disks = {disk.serial: "" for disk in disks}
+            return guest
+        except BaseException:
+            if vm is not None:
+                vm.kill()
+            end.close()
+            raise
+
     def clock_error(self, within: float = 0.005) -> float:
         """Return seconds of the guest for each second of this host, less 1.
 
@@ -271,7 +316,7 @@ class Guest:
         terminal: tuple[int, int] | None = None,
     ) -> GuestCommand:
         """Start a command as the guest's root and return it. Raises Lost."""
-        return self.qemu.port.start(argv, {**ENVIRONMENT, **(env or {})}, cwd, terminal)
+        return self.vm.port.start(argv, {**ENVIRONMENT, **(env or {})}, cwd, terminal)
 
     def run(
         self,
@@ -397,7 +442,7 @@ class Guest:
 
     def alive(self) -> bool:
         """Whether it still runs."""
-        return not self._closed and self.qemu.process.poll() is None and not self.qemu.port.lost
+        return not self._closed and self.vm.process.poll() is None and not self.vm.port.lost
 
     def console(self) -> str:
         """Return what its kernel said."""
@@ -407,7 +452,7 @@ class Guest:
 
     def cut(self) -> None:
         """Cut its power: nothing is written any more, disks are left as they are."""
-        self._end(self.qemu.kill)
+        self._end(self.vm.kill)
 
     def close(self) -> None:
         """Stop it in order: commands end, file systems are synced and pools exported, then it is switched
@@ -417,7 +462,7 @@ class Guest:
             with contextlib.suppress(ZtuneError):
                 if self._disks:
                     self.run(["sh", "-c", script], timeout=60)
-        self._end(self.qemu.quit)
+        self._end(self.vm.quit)
 
     def _end(self, how: Callable[[], None]) -> None:
         if self._closed:

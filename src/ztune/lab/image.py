@@ -28,6 +28,8 @@ class Image:
     recipe: str
     """Hash of what runs first in the guest: saved states of another recipe are not resumed."""
     format: int = FORMAT
+    user_mode: bool = False
+    """Whether its kernel is an ordinary program (UML), with OpenZFS built in."""
     sums: dict[str, str] = field(default_factory=dict, compare=False)
     """SHA-256 of the files that a guest boots from."""
 
@@ -118,12 +120,14 @@ def matches(version: str, wanted: str) -> bool:
     return version == wanted or re.match(re.escape(wanted) + r"(?![0-9])", version) is not None
 
 
-def find(openzfs: str | None = None) -> Image:
+def find(openzfs: str | None = None, *, user_mode: bool = False) -> Image:
     """Return the newest image whose OpenZFS is ``openzfs`` or begins with it.
+
+    ``user_mode``: one whose kernel runs in user mode.
 
     Raises MissingError when none is built, InputError when others are.
     """
-    have = built()
+    have = [image for image in built() if image.user_mode == user_mode]
     if not have:
         raise MissingError(
             "the lab is not built here; `ztune lab build` does it once (ten to twenty minutes)"

@@ -42,6 +42,10 @@ PARAMETERS = {
 }
 
 
+USER_MODE_PARAMETERS = {"spl.spl_hostid": "0x7a74756e"}
+"""The same on the command line of a kernel that has OpenZFS built in."""
+
+
 def _name(path: Path) -> str:
     return path.name.partition(".ko")[0].replace("-", "_")
 

@@ -17,9 +17,13 @@ from typing import Any, Self
 from ztune import paths
 from ztune.disk import server as shaped
 from ztune.errors import InputError, MissingError, ZtuneError
+from ztune.lab import accel as acceleration
 from ztune.lab import guest as guests
+from ztune.lab import image as images
 from ztune.lab import qemu, wire
+from ztune.lab.build import current
 from ztune.lab.guest import Guest
+from ztune.lab.uml import GuestDisk
 from ztune.onhost.host import shared_files
 from ztune.onhost.layout import CLASSES
 from ztune.onhost.tunables import dirty_data_max
@@ -35,6 +39,8 @@ DILATION = 20.0
 that disk and processor keep their proportion. docs/accuracy.md has what less does."""
 PATIENCE = 50.0
 """What time limits are multiplied by under emulation."""
+PATIENCE_IN_USER_MODE = 10.0
+"""The same for a guest in user mode, where a process starts ten times as slowly."""
 ROOM = 4 << 30
 """Bytes that must be free for the disks' contents, which are sparse files."""
 SCRATCH = 256 << 30
@@ -43,6 +49,8 @@ HIDDEN = ("/tmp", "/run", "/var/tmp", "/dev", "/proc", "/sys")
 """Where the guest has file systems of its own: what the host has there is seen below /host."""
 WRITEBACK = ("vm/dirty_expire_centisecs", "vm/dirty_writeback_centisecs", "fs/xfs/xfssyncd_centisecs")
 """When Linux writes dirty pages back: vm.rst and xfs.rst of its documentation."""
+SCRATCH_DISK = "scratch"
+BY_ID = "/dev/disk/by-id/ztune-"
 _MIB = 1 << 20
 
 
@@ -132,9 +140,14 @@ class Lab:
             self._folder.mkdir(mode=0o700)
             # Names of sockets may have 107 bytes only.
             self._sockets = Path(self._end.enter_context(tempfile.TemporaryDirectory(prefix="ztune-")))
-            self._guest = Guest.resume(self.openzfs, memory=self.memory, accel=self._accel)
-            self._add_scratch()
-            self._slow_writeback()
+            self._make_scratch()
+            self._accel = self._accel or acceleration.in_user_mode(self.openzfs)
+            if self._accel == "uml":
+                self._boot([])
+            else:
+                self._guest = Guest.resume(self.openzfs, memory=self.memory, accel=self._accel)
+                self._mount_scratch(self.guest.add_disk(self._scratch, SCRATCH_DISK, unsafe=True))
+                self._slow_writeback()
         except wire.GuestLost as error:
             self._down()
             raise Lost(str(error)) from None
@@ -165,10 +178,14 @@ class Lab:
         """Return where the guest's disks are, which are sparse files."""
         return [paths.scratch()]
 
-    def _add_scratch(self) -> None:
-        """Give the guest room for journals and logs: its own temporary file systems are its memory."""
+    @property
+    def _scratch(self) -> Path:
         assert self._folder is not None
-        file = self._folder / "scratch.img"
+        return self._folder / "scratch.img"
+
+    def _make_scratch(self) -> None:
+        """Make room for journals and logs: the guest's own temporary file systems are its memory."""
+        file = self._scratch
         with file.open("wb") as out:
             out.truncate(SCRATCH)
         mkfs = shutil.which("mkfs.ext4", path=f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin")
@@ -181,9 +198,25 @@ class Lab:
         done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
         if done.returncode:
             raise ZtuneError(f"the lab's scratch disk can't be formatted: {done.stderr.strip()}")
-        path = self.guest.add_disk(file, "scratch", unsafe=True)
+
+    def _mount_scratch(self, path: str) -> None:
         script = f"mkdir -p /scratch && mount -o noatime {path} /scratch && mkdir -p {self.state}"
         self.guest.run(["sh", "-c", script], check=True, timeout=60 * self.patience)
+
+    def _boot(self, disks: list[GuestDisk]) -> None:
+        """Boot a guest in user mode with ``disks``, in place of the one that is up. Raises ZtuneError."""
+        if self._guest is not None:
+            guest, self._guest = self._guest, None
+            try:
+                guest.run(["umount", "/scratch"], check=True, timeout=60 * PATIENCE_IN_USER_MODE)
+            finally:
+                guest.cut()
+        found = current(images.find(self.openzfs, user_mode=True))
+        self._guest = Guest.in_user_mode(found, self.memory, [GuestDisk(SCRATCH_DISK, self._scratch), *disks])
+        why = acceleration.known()
+        self._guest.why_no_kvm = why.reason if why else ""
+        self._mount_scratch(f"{BY_ID}{SCRATCH_DISK}")
+        self._slow_writeback()
 
     def _slow_writeback(self) -> None:
         """Let Linux write back dirty pages (of ext4 and xfs) as much less often as the disks are slower.
@@ -214,7 +247,7 @@ class Lab:
     @property
     def patience(self) -> float:
         """What time limits are multiplied by."""
-        return PATIENCE if self.guest.machine.accel == "tcg" else 1.0
+        return {"tcg": PATIENCE, "uml": PATIENCE_IN_USER_MODE}.get(self.guest.machine.accel, 1.0)
 
     # --- what trials need
 
@@ -265,11 +298,17 @@ class Lab:
         try:
             self._unplug()
             spec: dict[str, Any] = {}
+            disks: list[GuestDisk] = []
             for pool, classes in _wanted(layout, self._profiles).items():
                 spec[pool] = {
-                    class_: [[self._plug(disk) for disk in group] for group in groups]
+                    class_: [[self._serve(disk, disks) for disk in group] for group in groups]
                     for class_, groups in classes.items()
                 }
+            if self._accel == "uml":
+                self._boot(disks)
+            else:
+                for disk in disks:
+                    self.guest.add_disk(disk.source, disk.serial, disk.rotation)
             return {"kind": "disks", "disks": spec}
         except wire.GuestLost as error:
             raise Lost(str(error)) from None
@@ -297,7 +336,8 @@ class Lab:
 
     # --- disks
 
-    def _plug(self, disk: _Disk) -> str:
+    def _serve(self, disk: _Disk, served: list[GuestDisk]) -> str:
+        """Serve a disk, add it to ``served`` and return its path in the guest."""
         assert self._folder is not None and self._sockets is not None
         backing = self._folder / f"{disk.serial}.img"
         socket = self._sockets / disk.serial
@@ -305,7 +345,8 @@ class Lab:
             disk.profile, disk.size, backing, socket, dilation=self.dilation
         )
         rotation = round(disk.profile.rpm) if disk.profile.kind == "hdd" else 1
-        path = self.guest.add_disk(socket, disk.serial, rotation)
+        served.append(GuestDisk(disk.serial, socket, rotation))
+        path = f"{BY_ID}{disk.serial}"
         self._plugged[path] = {"profile": disk.profile.model_dump(), "size": disk.size}
         return path
 
@@ -316,7 +357,8 @@ class Lab:
             if left:
                 raise ZtuneError(f"in the lab's guest the pool {left[0]} of the last trial is still there")
         for serial, server in list(self._servers.items()):
-            self.guest.remove_disk(serial)
+            if self._accel != "uml":  # there the guest ends with its disks
+                self.guest.remove_disk(serial)
             server.kill()
             del self._servers[serial]
             assert self._folder is not None

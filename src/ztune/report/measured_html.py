@@ -211,9 +211,11 @@ def _environment(run: Run, cells: Sequence[LayoutResult]) -> dict[str, str]:
     out: dict[str, str] = {"Target": run.where}
     accel = run.target.get("accel")
     if accel:
-        out["Virtualisation"] = {"tcg": "emulation (TCG): seconds are emulated", "kvm": "KVM"}.get(
-            accel, str(accel)
-        )
+        out["Virtualisation"] = {
+            "tcg": "emulation (TCG): seconds are emulated",
+            "kvm": "KVM",
+            "uml": "a kernel in user mode (UML), of one processor",
+        }.get(accel, str(accel))
     for key, value in run.target.items():
         if key not in {"name", "kind", "accel", "hosts"} and value not in (None, "", {}, []):
             out[key.capitalize().replace("_", " ")] = _text(value)

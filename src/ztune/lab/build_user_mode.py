@@ -1,0 +1,217 @@
+"""Builds an image whose kernel runs in user mode (UML): Linux from the distribution's source, OpenZFS in it.
+
+OpenZFS does not know UML, and UML is compiled otherwise than the kernels that people run. ``EDITS`` says what
+is changed in both for that, and why. Nothing else is: what runs is OpenZFS's kernel code.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import tarfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from ztune import paths
+from ztune.errors import InputError, MissingError, ZtuneError
+from ztune.lab import apt as packages
+from ztune.lab import build as building
+from ztune.lab import image as images
+from ztune.lab import recipe
+from ztune.lab.apt import Apt
+from ztune.lab.image import Image, order
+from ztune.packages import install_command
+
+TOOLS = ("flex", "bison", "bc")
+ON = """
+    HOSTFS VIRTIO VIRTIO_MENU VIRTIO_UML VIRTIO_BLK BLK_DEV BLK_DEV_LOOP BLK_DEV_INITRD RD_GZIP
+    DEVTMPFS TMPFS TMPFS_XATTR TMPFS_POSIX_ACL OVERLAY_FS EXT4_FS FUSE_FS PARTITION_ADVANCED
+    EFI_PARTITION FS_POSIX_ACL EXPORTFS FHANDLE PROC_FS SYSFS MODULES HIGH_RES_TIMERS NO_HZ_IDLE
+    POSIX_TIMERS AIO IO_URING SHMEM SYSVIPC POSIX_MQUEUE NET UNIX INET CRYPTO CRYPTO_DEFLATE
+    ZLIB_INFLATE ZLIB_DEFLATE KALLSYMS TASKSTATS TASK_XACCT TASK_IO_ACCOUNTING TASK_DELAY_ACCT
+    CGROUPS MEMCG BLK_CGROUP SLUB SLAB_FREELIST_RANDOM SLAB_FREELIST_HARDENED
+    INIT_ON_ALLOC_DEFAULT_ON FORTIFY_SOURCE CC_OPTIMIZE_FOR_PERFORMANCE DEBUG_INFO_NONE ZFS
+"""
+OFF = """
+    DEBUG_KERNEL GCOV FTRACE WERROR UML_NET COMPAT_BRK HARDENED_USERCOPY MODULE_SIG IPV6 WLAN
+    WIRELESS REISERFS_FS HID HID_SUPPORT INPUT SERIO PTP_1588_CLOCK
+"""
+VALUES = {"FRAME_WARN": "4096", "KERNEL_STACK_ORDER": "3"}
+"""OpenZFS needs more than UML's stacks of 8 KiB."""
+
+
+@dataclass(frozen=True)
+class Edit:
+    """A change of a source file: what stands for the first match of ``find``, a regular expression."""
+
+    file: str
+    find: str
+    put: str
+
+
+LINUX = (
+    # As ordinary kernels are compiled: UML does it for code beyond 2 GiB, and without builtins.
+    Edit("arch/um/Makefile", r"-mcmodel=large", "-mcmodel=small"),
+    Edit(
+        "arch/x86/Makefile.um",
+        r"(KBUILD_CFLAGS \+= -fno-builtin -m64)",
+        r"\1 -mno-sse -mno-mmx -mno-sse2 -mno-3dnow -mno-avx -mno-red-zone -mskip-rax-setup -mtune=generic "
+        "-falign-jumps=1 -falign-loops=1 -fcf-protection=none -fno-jump-tables",
+    ),
+    Edit("lib/zlib_deflate/Makefile", r"\A", "ccflags-y += -fbuiltin\n"),
+    Edit("lib/zlib_inflate/Makefile", r"\A", "ccflags-y += -fbuiltin\n"),
+)
+OPENZFS = (
+    Edit("fs/zfs/Kbuild", r"(?m)^(ZFS_MODULE_CFLAGS \+= )", r"\1-fbuiltin "),
+    # Where object files are elsewhere, $(src) is relative.
+    Edit("fs/zfs/Kbuild", r"(icp_include = )\$\(src\)", r"\1$(srctree)/$(src)"),
+    Edit("fs/zfs/Kbuild", r"(zstd_include = )\$\(src\)", r"\1$(srctree)/$(src)"),
+    # UML has the host's features from /proc/cpuinfo, which does not say this one; without it no AVX is used.
+    Edit(
+        "include/zfs/os/linux/kernel/linux/simd_x86.h",
+        r"#if defined\(X86_FEATURE_OSXSAVE\)",
+        "#if defined(CONFIG_UML)\n\thas_osxsave = B_TRUE;\n#elif defined(X86_FEATURE_OSXSAVE)",
+    ),
+    # Each page of vmalloc() is a mapping of the host's: it takes linear memory where there is some.
+    Edit(
+        "fs/zfs/os/linux/spl/spl-kmem-cache.c",
+        r"(?m)^(\tptr = spl_vmalloc\(size, lflags \| __GFP_HIGHMEM\);)",
+        "\tptr = get_order(size) < MAX_ORDER ? alloc_pages_exact(size,\n"
+        "\t    (lflags & ~__GFP_COMP) | __GFP_NOWARN | __GFP_NORETRY) : NULL;\n"
+        "\tif (ptr == NULL)\n\\1",
+    ),
+    Edit(
+        "fs/zfs/os/linux/spl/spl-kmem-cache.c",
+        r"(?m)^\tvfree\(ptr\);",
+        "\tif (is_vmalloc_addr(ptr))\n\t\tvfree(ptr);\n\telse\n\t\tfree_pages_exact(ptr, size);",
+    ),
+)
+
+
+def build(openzfs: str | None, progress: building.Progress) -> Image:
+    """Build an image whose kernel runs in user mode, or return it if it is there.
+
+    ``openzfs``: as in ``ztune.lab.build.build``. Raises MissingError (no compiler, room, package), InputError
+    (no such version), ZtuneError with the lines that matter when it does not compile.
+    """
+    building.check_host()
+    for tool in TOOLS:
+        if shutil.which(tool) is None:
+            raise MissingError(f"a kernel in user mode is built with `{tool}`: {install_command('uml')}")
+    with building.folder_for(progress) as folder:
+        apt = Apt()
+        try:
+            source, zfs = _choose(apt, openzfs)
+        except (MissingError, InputError):
+            apt = packages.private(paths.lab() / "apt", progress)
+            source, zfs = _choose(apt, openzfs)
+        release = f"{re.split('[-+~]', apt.versions(source)[0])[0]}-um"
+        image = Image(f"{release}_{zfs}", release, zfs, recipe.identity(), user_mode=True)
+        for found in images.built():
+            if found.name == image.name:
+                progress(f"OpenZFS {zfs} for {release}: already built")
+                return building.current(found)
+        return _assemble(apt, source, image, folder, progress)
+
+
+def _choose(apt: Apt, openzfs: str | None) -> tuple[str, str]:
+    """Return (package of the kernel's source, version of OpenZFS's packages)."""
+    zfs = building.version_of(apt, openzfs)
+    named = [name for name, _ in apt.depends("linux-source") if name.startswith("linux-source-")]
+    names = named or [name for name in apt.names("^linux-source-[0-9]") if apt.versions(name)]
+    if not names:
+        raise MissingError("apt offers no package linux-source, the kernel's source")
+    return max(names, key=order), zfs
+
+
+def _assemble(apt: Apt, source: str, image: Image, folder: Path, progress: building.Progress) -> Image:
+    progress(f"downloading the source of Linux {image.kernel} and OpenZFS {image.openzfs}")
+    tools = building.tool_packages(apt, image.openzfs)
+    for path in apt.download([source, f"zfs-dkms={image.openzfs}", *tools], folder / "packages"):
+        target = "source" if path.name.startswith(("linux-source", "zfs-dkms")) else "tools"
+        packages.unpack(path, folder / target)
+        path.unlink()
+    tree, zfs = _sources(folder / "source" / "usr" / "src", folder)
+    log = paths.lab() / f"build-log-{image.name}.txt"
+    began = time.monotonic()
+    with log.open("w") as out:
+        _compile(tree, zfs, folder / "objects", building.Steps(out, log, progress), image)
+    progress("packing the guest")
+    part = folder / "image"
+    part.mkdir()
+    building.layer(folder / "tools", part / "tools")
+    shutil.copyfile(folder / "objects" / "linux", part / "vmlinuz")
+    (part / "vmlinuz").chmod(0o755)
+    recipe.pack({}, part / "initrd")
+    shutil.rmtree(image.folder, ignore_errors=True)
+    part.rename(image.folder)
+    image.save()
+    log.unlink()
+    progress(f"compiled Linux {image.kernel} with OpenZFS in {(time.monotonic() - began) / 60:.1f} min")
+    return image
+
+
+def _sources(packed: Path, folder: Path) -> tuple[Path, Path]:
+    """Return where the unpacked sources of Linux and of OpenZFS are."""
+    archive = next(
+        (path for path in sorted(packed.rglob("linux-source-*.tar.*")) if not path.is_symlink()), None
+    )
+    zfs = next(iter(packed.glob("zfs-*")), None)
+    if archive is None or zfs is None:
+        raise MissingError("the packages hold no source of Linux or none of OpenZFS")
+    with tarfile.open(archive) as tar:
+        tar.extractall(folder / "linux", filter="tar")
+    archive.unlink()
+    return next((folder / "linux").iterdir()), zfs
+
+
+def _compile(tree: Path, zfs: Path, objects: Path, steps: building.Steps, image: Image) -> None:
+    def make(what: str, *words: str, files: int = 0) -> None:
+        steps.run(["make", "ARCH=um", f"O={objects}", f"-j{os.cpu_count() or 1}", *words], tree, what, files)
+
+    linux, openzfs = f"Linux {image.kernel}", f"OpenZFS {image.openzfs}"
+    edit(tree, LINUX)
+    objects.mkdir()
+    make(f"configuring {linux}", "x86_64_defconfig")
+    _configure(tree, objects, steps)
+    make(f"configuring {linux}", "olddefconfig")
+    make(f"preparing {linux}", "modules_prepare")
+    words = ["./configure", "--with-config=kernel", "--enable-linux-builtin"]
+    where = [f"--with-linux={tree}", f"--with-linux-obj={objects}"]
+    steps.run([*words, *where], zfs, f"configuring {openzfs} for it", env={"ARCH": "um"})
+    steps.run(["sh", "./copy-builtin", str(tree)], zfs, f"putting {openzfs} into it")
+    revision = tree / "include" / "zfs" / "zfs_gitrev.h"
+    if not revision.exists():  # the distribution's package has none
+        revision.write_text(f'#define ZFS_META_GITREV "zfs-{image.openzfs}"\n')
+    edit(tree, OPENZFS)
+    _configure(tree, objects, steps)
+    make(f"configuring {linux}", "olddefconfig")
+    make(f"compiling {linux} with {openzfs}", "linux", files=1700)
+    if not (objects / "linux").is_file():
+        raise ZtuneError(f"the build of {linux} ended without a kernel; {steps.log} has what it said")
+
+
+def _configure(tree: Path, objects: Path, steps: building.Steps) -> None:
+    script = [str(tree / "scripts" / "config"), "--file", str(objects / ".config")]
+    words = [
+        *(word for key in ON.split() for word in ("-e", key)),
+        *(word for key in OFF.split() for word in ("-d", key)),
+    ]
+    words += [word for key, value in VALUES.items() for word in ("--set-val", key, value)]
+    steps.run([*script, *words], tree, "choosing what the kernel has")
+
+
+def edit(tree: Path, edits: tuple[Edit, ...]) -> None:
+    """Change source files below ``tree``. Raises ZtuneError naming the file in which a place is not found."""
+    for one in edits:
+        path = tree / one.file
+        text = path.read_text() if path.is_file() else ""
+        changed, times = re.subn(one.find, one.put, text, count=1)
+        if times == 0:
+            raise ZtuneError(
+                f"OpenZFS does not go into this kernel in user mode: {one.file} is not as expected "
+                f"(no {one.find!r})"
+            )
+        path.write_text(changed)

@@ -1,0 +1,78 @@
+"""A guest whose kernel runs in user mode: it is the lab's like any other, with disks from its beginning."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ztune.disk import server
+from ztune.errors import ZtuneError
+from ztune.lab import Guest, build_user_mode, image
+from ztune.lab.image import Image
+from ztune.lab.uml import GuestDisk
+from ztune.study import profiles
+
+pytestmark = pytest.mark.slow
+GIB = 1 << 30
+
+
+@pytest.fixture(scope="module")
+def user_mode_image() -> Image:
+    try:
+        return image.find(user_mode=True)
+    except ZtuneError:
+        pytest.skip("no guest in user mode here: `ztune lab build --user-mode` builds one")
+
+
+@pytest.fixture
+def guest(user_mode_image: Image, tmp_path: Path) -> Iterator[Guest]:
+    """A guest with a plain disk and one that has the times of an hdd-7200."""
+    plain = tmp_path / "plain"
+    with plain.open("wb") as out:
+        out.truncate(GIB)
+    shaped = server.start(profiles.find("hdd-7200"), GIB, tmp_path / "back", tmp_path / "nbd")
+    disks = [GuestDisk("plain", plain), GuestDisk("shaped", tmp_path / "nbd", 7200)]
+    with shaped, Guest.in_user_mode(user_mode_image, 1024, disks) as up:
+        yield up
+
+
+def test_it_has_openzfs_the_host_s_files_and_its_disks(guest: Guest, tmp_path: Path) -> None:
+    (tmp_path / "word").write_text("here")
+    assert guest.run(["cat", f"/host{tmp_path}/word"], check=True).stdout == b"here"
+    assert guest.image.openzfs.encode() in guest.run(["zpool", "version"], check=True).stdout
+    for disk, turns in (("plain", "0"), ("shaped", "1")):
+        path, _, size, rotational = guest.run(["@disk", disk, "5"], check=True).stdout.decode().split()
+        assert (path, size, rotational) == (f"/dev/disk/by-id/ztune-{disk}", str(GIB), turns)
+
+
+def test_the_host_s_files_cannot_be_written(guest: Guest, tmp_path: Path) -> None:
+    """Nor where root in the guest mounts them for writing: this host's kernel refuses."""
+    (tmp_path / "mine").write_text("mine")
+    for before in ("true", "mount -o remount,rw /host", "mount -t hostfs -o / none /mnt"):
+        place = "/mnt" if "/mnt" in before else "/host"
+        write = f"{before} && echo theirs > {place}{tmp_path}/mine; rm {place}{tmp_path}/mine"
+        refused = guest.run(["sh", "-c", write])
+        assert refused.returncode and b"Read-only" in refused.stderr
+    assert (tmp_path / "mine").read_text() == "mine"
+
+
+def test_a_pool_is_made_and_each_sync_waits_for_the_disk(guest: Guest) -> None:
+    """7200 revolutions a minute are 120 a second: so many syncs one after the other it can do."""
+    script = (
+        "zpool create -o ashift=12 t /dev/disk/by-id/ztune-shaped && cd /t && "
+        "date +%s.%N && for i in $(seq 100); do dd if=/dev/zero of=f$i bs=4k count=1 oflag=sync status=none; "
+        "done && date +%s.%N && cd / && zpool export t"
+    )
+    began, ended = map(float, guest.run(["sh", "-c", script], check=True).stdout.split())
+    assert ended - began > 100 / 240
+
+
+def test_a_place_that_is_not_there_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file.c").write_text("one two")
+    build_user_mode.edit(tmp_path, (build_user_mode.Edit("file.c", "one", "1"),))
+    assert (tmp_path / "file.c").read_text() == "1 two"
+    for file in ("file.c", "other.c"):
+        with pytest.raises(ZtuneError, match=f"{file} is not as expected"):
+            build_user_mode.edit(tmp_path, (build_user_mode.Edit(file, "one", "1"),))
