@@ -11,7 +11,7 @@ from ztune.disk import server
 from ztune.errors import ZtuneError
 from ztune.lab import Guest, build_user_mode, image
 from ztune.lab.image import Image
-from ztune.lab.uml import GuestDisk
+from ztune.lab.uml import GuestDisk, check_rights
 from ztune.study import profiles
 
 pytestmark = pytest.mark.slow
@@ -21,9 +21,10 @@ GIB = 1 << 30
 @pytest.fixture(scope="module")
 def user_mode_image() -> Image:
     try:
+        check_rights()
         return image.find(user_mode=True)
-    except ZtuneError:
-        pytest.skip("no guest in user mode here: `ztune lab build --user-mode` builds one")
+    except ZtuneError as error:
+        pytest.skip(f"no guest in user mode here: {error}")
 
 
 @pytest.fixture

@@ -83,8 +83,8 @@ def build(
     ),
     user_mode: bool = option(
         "--user-mode",
-        help="A kernel that runs as a program of this host, without KVM and not emulated. Trials use it "
-        "where KVM does not work.",
+        help="A kernel that runs as a program of this host, without KVM and not emulated. Root's trials use "
+        "it where KVM does not work.",
     ),
 ) -> None:
     """Build the guest: kernel, OpenZFS module, tools, saved state.
@@ -130,7 +130,7 @@ def _build_user_mode(openzfs: str | None, progress: _Progress) -> None:
     finally:
         progress.end()
     output.echo(f"kernel {image.kernel}, {' and '.join(said)}; a guest is ready in {ready:.1f} s")
-    output.echo("trials with --on lab run in it where KVM does not work; it has one processor")
+    output.echo("root's trials with --on lab run in it where KVM does not work; it has one processor")
 
 
 def _how(accel: str, reason: str) -> str:

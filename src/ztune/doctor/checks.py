@@ -331,7 +331,7 @@ def check_kvm(device: Path = Path("/dev/kvm")) -> Checked:
         means = f"{device} is there; whether a kernel boots under it is tried with the first guest"
         return Checked("KVM", State.LIMITED, means, "ztune lab build")
     if verdict.accel != "kvm":
-        fix = "ztune lab build --user-mode"
+        fix = "ztune lab build --user-mode" if os.geteuid() == 0 else "sudo ztune lab build --user-mode"
         if accel.in_user_mode(None):
             slow, fix = "trials in the lab have a guest in user mode, in real time, with one processor", ""
         details = {"reason": verdict.reason}

@@ -78,13 +78,14 @@ def verdict(image: Image, progress: Callable[[str], None] = lambda _: None) -> A
 
 
 def in_user_mode(openzfs: str | None) -> str | None:
-    """Return ``uml`` where trials are to have a guest in user mode: one is built, and KVM does not work here.
+    """Return ``uml`` where trials are to have a guest in user mode: one is built, KVM does not work here, and
+    we are root, which it takes.
 
     ``openzfs``: version or its beginning. None: what ``verdict`` says.
     """
     fitting = [image for image in images.built() if openzfs is None or images.matches(image.openzfs, openzfs)]
     plain = [image for image in fitting if not image.user_mode]
-    if len(plain) == len(fitting) or (plain and verdict(plain[0]).accel == "kvm"):
+    if os.geteuid() != 0 or len(plain) == len(fitting) or (plain and verdict(plain[0]).accel == "kvm"):
         return None
     return "uml"
 

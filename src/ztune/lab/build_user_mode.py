@@ -22,6 +22,7 @@ from ztune.lab import image as images
 from ztune.lab import recipe
 from ztune.lab.apt import Apt
 from ztune.lab.image import Image, order
+from ztune.lab.uml import check_rights
 from ztune.packages import install_command
 
 TOOLS = ("flex", "bison", "bc")
@@ -93,10 +94,11 @@ OPENZFS = (
 def build(openzfs: str | None, progress: building.Progress) -> Image:
     """Build an image whose kernel runs in user mode, or return it if it is there.
 
-    ``openzfs``: as in ``ztune.lab.build.build``. Raises MissingError (no compiler, room, package), InputError
-    (no such version), ZtuneError with the lines that matter when it does not compile.
+    ``openzfs``: as in ``ztune.lab.build.build``. Raises MissingError (not root, no compiler, room, package),
+    InputError (no such version), ZtuneError with the lines that matter when it does not compile.
     """
     building.check_host()
+    check_rights()
     for tool in TOOLS:
         if shutil.which(tool) is None:
             raise MissingError(f"a kernel in user mode is built with `{tool}`: {install_command('uml')}")

@@ -26,7 +26,7 @@ from ztune.lab import image as images
 from ztune.lab import recipe
 from ztune.lab.image import Image
 from ztune.lab.qemu import Machine, Qemu
-from ztune.lab.uml import GuestDisk, Uml
+from ztune.lab.uml import GuestDisk, Uml, check_rights
 from ztune.lab.wire import Frame, GuestCommand, GuestLost
 from ztune.onhost.host import shared_files
 
@@ -252,8 +252,10 @@ class Guest:
     def in_user_mode(cls, found: Image, memory: int, disks: Sequence[GuestDisk] = ()) -> Guest:
         """Return a ready guest in user mode, booted with ``disks``, which it has to its end.
 
-        ``memory``: MiB. Raises MissingError without a program that it takes, Lost if it does not start.
+        ``memory``: MiB. Raises MissingError without a program that it takes or root's rights, Lost if it does
+        not start.
         """
+        check_rights()
         shared_files.remove_left(paths.scratch(), FOLDER, "")
         end = contextlib.ExitStack()
         folder = end.enter_context(shared_files.temporary(paths.scratch(), FOLDER))

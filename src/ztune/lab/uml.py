@@ -42,6 +42,15 @@ class GuestDisk:
     """Revolutions per minute, 1 for a disk without."""
 
 
+def check_rights() -> None:
+    """Raise MissingError for who may not have a guest in user mode."""
+    if os.geteuid() != 0:
+        raise MissingError(
+            "a guest in user mode takes root, to be kept from writing this host's files: run ztune as root; "
+            "without it the lab's guest is emulated"
+        )
+
+
 class Uml:
     """A running kernel in user mode, and the disks that it has from its beginning to its end."""
 

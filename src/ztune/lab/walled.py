@@ -2,11 +2,14 @@
 
     python -I -B walled.py FOLDER... -- PROGRAM [ARGUMENT...]
 
-A guest in user mode is a process of its user's, and whoever is root in it could mount the host's files for
-writing. So the program gets mounts of its own (mount_namespaces(7)) that are read-only, but for the folders:
-whatever it does, the kernel refuses. It ends when the process that started it does.
+A guest in user mode is a process of its user's, and whoever is root in it could mount the host's files
+for writing. So the program gets mounts of its own (mount_namespaces(7)) that are read-only, but for the
+folders and a /dev/shm of its own: whatever it does, the kernel refuses. It ends when the process that started
+it does, and with it all that it has started (pid_namespaces(7)).
 
-Standard library only: it is run by its path. Exits with 125 and one sentence where it can't be walled in.
+It takes root: in a user namespace the host's files would seem to be nobody's, and what may be believed goes
+by whose they are. Standard library only: it is run by its path. Exits with 125 and one sentence where it
+can't be walled in.
 """
 
 from __future__ import annotations
@@ -15,9 +18,8 @@ import ctypes
 import os
 import signal
 import sys
-from pathlib import Path
 
-_CLONE_NEWNS, _CLONE_NEWUSER, _CLONE_NEWPID = 0x20000, 0x10000000, 0x20000000
+_CLONE_NEWNS, _CLONE_NEWPID = 0x20000, 0x20000000
 _MS_BIND, _MS_REC, _MS_PRIVATE = 0x1000, 0x4000, 1 << 18
 _SYS_MOUNT_SETATTR, _AT_FDCWD, _AT_RECURSIVE, _MOUNT_ATTR_RDONLY = 442, -100, 0x8000, 1
 _PR_SET_PDEATHSIG = 1
@@ -51,13 +53,7 @@ def _change(path: str, set_: int, clear: int, flags: int) -> None:
 
 def apart() -> None:
     """Give this process mounts of its own, and its children numbers of their own. Raises OSError."""
-    user, group = os.geteuid(), os.getegid()
-    spaces = _CLONE_NEWNS | _CLONE_NEWPID | (_CLONE_NEWUSER if user else 0)
-    _done(_C.unshare(spaces), "mounts of its own")
-    if user:
-        lines = (("setgroups", "deny"), ("gid_map", f"{group} {group} 1"), ("uid_map", f"{user} {user} 1"))
-        for name, line in lines:
-            Path(f"/proc/self/{name}").write_text(line)
+    _done(_C.unshare(_CLONE_NEWNS | _CLONE_NEWPID), "mounts of its own")
 
 
 def wall(writable: list[str]) -> None:
