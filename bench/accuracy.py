@@ -462,6 +462,7 @@ def measure(pair: str, given: argparse.Namespace) -> list[str]:
     for place in given.on or ("mount", "lab"):
         pace = ["--dilation", given.dilation] if given.dilation and place == "lab" else []
         words = ["--from", screened["run"], "--on", place, "--blocks", f"{given.blocks}", *chosen, *pace]
+        words += ["--caches", "cold"]  # as a replay without a warm-up begins
         runs.append(str(ztune("run", *words)["run"]))
         print(f"accuracy: {pair} {place}: run {runs[-1]}", file=sys.stderr, flush=True)
     return runs

@@ -82,6 +82,8 @@ def test_killed_and_resumed(home: Path) -> None:
             [ZTUNE, "show", run["id"], "--json"], capture_output=True, text=True, check=True
         ).stdout
     )
+    in_user_mode = found["target"]["accel"] == "uml"
+    assert any("user mode" in warning for warning in found["warnings"]) == in_user_mode
     trials = {t["layout_name"]: t for t in found["trials"]}
     assert {t["status"] for t in found["trials"]} == {"ok"} and len(trials) == 2
     assert sum(len(t["attempts"]) for t in found["trials"]) == 1

@@ -41,6 +41,10 @@ PATIENCE = 50.0
 """What time limits are multiplied by under emulation."""
 PATIENCE_IN_USER_MODE = 10.0
 """The same for a guest in user mode, where a process starts ten times as slowly."""
+IN_USER_MODE = (
+    "The lab's guest runs in user mode, with one processor: what the database does itself takes many times "
+    "as long as on a host. Believe the differences that the disks make."
+)
 ROOM = 4 << 30
 """Bytes that must be free for the disks' contents, which are sparse files."""
 SCRATCH = 256 << 30
@@ -314,9 +318,11 @@ class Lab:
             raise Lost(str(error)) from None
 
     def describe(self) -> dict[str, Any]:
-        """Return the environment record."""
+        """Return the environment record; as ``warnings``, what a run in it is to say."""
         machine = self.guest.machine
+        said = {"warnings": [IN_USER_MODE]} if machine.accel == "uml" else {}
         return {
+            **said,
             "kind": "lab",
             "accel": machine.accel,
             "why_no_kvm": self.guest.why_no_kvm,

@@ -102,6 +102,7 @@ def start(store: Store, request: Request, observer: Observer | None = None) -> R
             options = replace(options, follow=prior.to_json())
         there = hosts.up[0].place.about_host()
         described = request.place.describe()
+        warnings = list(described.pop("warnings", ()))
         # A load that can't be slowed down is refused now, not by each trial after its database was made.
         for _, job in jobs_of.values():
             jobs.get(job.name)(job.params, dilation=dilation(described))
@@ -115,6 +116,7 @@ def start(store: Store, request: Request, observer: Observer | None = None) -> R
             command=list(request.command),
             options=options.to_json(),
             target={"name": hosts.name, **described},
+            warnings=warnings,
             job=request.job.to_json(),
             source_run=request.source_run,
         )
