@@ -33,6 +33,7 @@ from ztune.analysis.predicted import spearman
 from ztune.analysis.sampled import alike, half_width
 from ztune.cli._recording import record_workload
 from ztune.databases import registry
+from ztune.errors import ZtuneError
 from ztune.places import engine as engines
 from ztune.places.engine import Engine
 from ztune.places.replay import Replay, prepare
@@ -241,10 +242,14 @@ def main() -> int:
     kept = paths.home() / "sampling.json"
     known: Results = json.loads(kept.read_text()) if kept.is_file() else {}
     engine = engines.check()
-    for name in () if asked.only_table else asked.names:
-        for key in replay(name, asked, engine, known):
-            kept.write_text(json.dumps(known, indent=1))
-            print(key, known[key], file=sys.stderr, flush=True)
+    try:
+        for name in () if asked.only_table else asked.names:
+            for key in replay(name, asked, engine, known):
+                kept.write_text(json.dumps(known, indent=1))
+                print(key, known[key], file=sys.stderr, flush=True)
+    except ZtuneError as error:
+        print(f"sampling: {error}", file=sys.stderr)
+        return error.exit_code
     mine = {key: value for key, value in known.items() if key.startswith(f"{engine.version} ")}
     for line in table(mine, asked.names, asked.rate):
         print(line)
