@@ -20,6 +20,7 @@ ZTUNE = str(Path(sys.executable).with_name("ztune"))
 # 16K against the base of 128K: pages of 8 KiB at random, most of them not in the ARC.
 WORDS = [
     *("run", "fio", "--blocks", "1", "--layouts", "data.recordsize=16K", "--dilation", "2", "--json"),
+    *("--caches", "cold"),
     *("-p", "size=96M", "-p", "numjobs=1", "-p", "rate_iops=60", "-p", "rwmixread=50", "-p", "seconds=10"),
 ]
 
