@@ -2,7 +2,6 @@
 
     python bench/throughput.py --state FILE postgres-oltp:hdd-7200 [--layouts NAME …] [--calls 55,57,173]
     python bench/throughput.py --state FILE postgres-oltp,clients=1:ssd-sata    with other parameters
-    chrt -r 1 python bench/throughput.py …       before all else on the machine, which matters
     python bench/throughput.py … --processor HOST.json   replays with these rates, in place of shipped ones
     python bench/throughput.py --state FILE      the tables of what is there
 
@@ -11,6 +10,10 @@ prints both, and what their commits and reads took; a prediction is for as many 
 What FILE has is not done again. A mount costs time that ZFS in the kernel does not: --calls are the µs of a
 read, a write and an fdatasync on an idle one with instant disks, so that like is compared with like; `ztune
 screen` charges none. HOST.json is what `ztune doctor --processor HOST.json` wrote on this machine.
+
+The machine should have nothing else to do. Real-time priority (`chrt`) is no help: the kernel's threads that
+a sync waits for get no processor while eight clients of such a priority have both, and a recording of MariaDB
+has stalls of a second.
 """
 
 from __future__ import annotations
