@@ -14,12 +14,12 @@ _OPERATIONS = ("operation_p50", "operation_p99")
 # Beside those, for 80 columns: what commits take in the median is in what operations take.
 _BESIDE, _BESIDE_HEADS = ("sync_p99", "read_p99"), ("commit p99", "read p99")
 ACCURACY = (
-    "Held against PostgreSQL, MariaDB and SQLite on mounts, 30 of 40 such ratios were within 15 %; "
-    "the others, eight of them MariaDB's, were 24 % too low to 32 % too high."
+    "Held against PostgreSQL, MariaDB and SQLite on mounts, 28 of 32 such ratios were within 15 %; "
+    "the others, three of them MariaDB's, were 19 to 41 % too high."
 )
 """How far such a ratio can be trusted: docs/accuracy.md, "Predicted throughput"."""
 OPERATIONS_ACCURACY = (
-    "What one {unit} takes was within 15 % in 24 of 30 such figures on an HDD, on an SSD in 8 of 30, most "
+    "What one {unit} takes was within 15 % in 24 of 30 such figures on an HDD, on an SSD in 18 of 30, most "
     "too short, since a mount takes time of its own."
 )
 NOT_TOLD = "What one {unit} takes is not predicted: not each has a sync of its own."
