@@ -197,8 +197,8 @@ def test_while_the_lab_is_built(as_it_begins: bool, scene: Scene) -> None:
         "    time.sleep(float(sys.argv[2]))\n"
         "    return begun\n"
         "subprocess.Popen = slowly\n"
-        "def command(): build._run(['sh', '-c', sys.argv[1] + '; sleep 600'], Path('.'), subprocess.DEVNULL,"
-        " Path('log'), 'compiling', print)\n"
+        "def command(): build.Steps(subprocess.DEVNULL, Path('log'), print).run("
+        "['sh', '-c', sys.argv[1] + '; sleep 600'], Path('.'), 'compiling')\n"
         "m.ztune = types.SimpleNamespace(main=lambda standalone_mode: command())\n"
         "m.main()"
     )

@@ -100,9 +100,7 @@ def main(words: list[str]) -> int:
 
 
 def _say(error: OSError) -> None:
-    print(
-        f"this host's files can't be kept from being written: {error.args[-1]}", file=sys.stderr, flush=True
-    )
+    os.write(2, f"this host's files can't be kept from being written: {error.args[-1]}\n".encode())
 
 
 if __name__ == "__main__":
