@@ -12,37 +12,13 @@ from __future__ import annotations
 
 import argparse
 import sys
-import tempfile
 from pathlib import Path
 
 import memory_group
 
-from ztune.trace.reader import Trace
 from ztune.units import parse_size
 
-STUDY = """
-name = "large records"
-description = "the smallest records beside the largest"
-[objective]
-minimise = ["modelled_s"]
-[layout]
-arc = "{arc}"
-[[layout.pool]]
-name = "tank"
-[[layout.pool.vdev]]
-class = "data"
-kind = "stripe"
-disks = 1
-profile = "ssd-sata"
-[[layout.dataset]]
-name = "tank/db"
-roles = [{roles}]
-[layout.dataset.properties]
-recordsize = "8K"
-[[layouts]]
-name = "1M"
-set = {{ "{role}.recordsize" = "1M" }}
-"""
+STUDY = Path(__file__).with_name("large_records.toml")
 
 
 def main() -> int:
@@ -56,23 +32,19 @@ def main() -> int:
     given = parser.parse_args()
     bad = False
     for path in given.traces:
-        roles = sorted({str(file.role) for file in Trace.open(path).manifest.files if file.role})
-        with tempfile.TemporaryDirectory() as name:
-            study = Path(name) / "study.toml"
-            listed = ", ".join(f'"{role}"' for role in roles)
-            study.write_text(STUDY.format(arc=given.arc, roles=listed, role=roles[0]))
-            for sample in ("1/1", ""):
-                words = [str(Path(sys.executable).with_name("ztune")), "screen", str(path)]
-                words += ["--study", str(study), "--budget", "2", "--jobs", "2"]
-                words += ["--sample", sample] if sample else []
-                took = memory_group.run(words, limit=given.within)
-                bad = bad or took.code != 0 or took.killed > 0
-                peak, kept = (f"{size / (1 << 30):.1f} GiB" for size in (took.peak, took.kept))
-                print(
-                    f"{path.name}, {sample or 'its default'}: exit code {took.code}, {took.wall_s:.0f} s, "
-                    f"peak {peak}, of it no file's {kept}, {took.killed} ended",
-                    flush=True,
-                )
+        for sample in ("1/1", ""):
+            words = [str(Path(sys.executable).with_name("ztune")), "screen", str(path)]
+            words += ["--study", str(STUDY), "--profile", "ssd-sata", "--arc", given.arc]
+            words += ["--budget", "2", "--jobs", "2"]
+            words += ["--sample", sample] if sample else []
+            took = memory_group.run(words, limit=given.within)
+            bad = bad or took.code != 0 or took.killed > 0
+            peak, kept = (f"{size / (1 << 30):.1f} GiB" for size in (took.peak, took.kept))
+            print(
+                f"{path.name}, {sample or 'its default'}: exit code {took.code}, {took.wall_s:.0f} s, "
+                f"peak {peak}, of it no file's {kept}, {took.killed} ended",
+                flush=True,
+            )
     return int(bad)
 
 

@@ -13,53 +13,27 @@ from children import environment
 pytestmark = pytest.mark.timeout(1800)  # on a machine that has much else to do
 
 BENCH = Path(__file__).parents[2] / "bench"
-STUDY = """
-name = "large records"
-description = "the smallest records beside the largest"
-[objective]
-minimise = ["modelled_s"]
-[layout]
-arc = "{arc}"
-[[layout.pool]]
-name = "tank"
-[[layout.pool.vdev]]
-class = "data"
-kind = "stripe"
-disks = 1
-profile = "nvme"
-[[layout.dataset]]
-name = "tank/db"
-roles = ["data", "temp", "wal"]
-[layout.dataset.properties]
-recordsize = "8K"
-[[layouts]]
-name = "1M"
-set = {{ "data.recordsize" = "1M" }}
-"""
+STUDY = BENCH / "large_records.toml"
 
 
 @pytest.mark.parametrize("sample", ["1/1", "1/2"])
-def test_two_engines_fit_into_a_group(home: Path, tmp_path: Path, sample: str) -> None:
-    fits(
-        home, tmp_path, "1G", "--calls", "100", "--seconds", "5", "--within", "2G", arc="128M", sample=sample
-    )
+def test_two_engines_fit_into_a_group(home: Path, sample: str) -> None:
+    fits(home, "1G", "--calls", "100", "--seconds", "5", "--within", "2G", arc="128M", sample=sample)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("sample", ["1/1", "1/8"])
-def test_two_engines_fit_into_4_gib(home: Path, tmp_path: Path, sample: str) -> None:
+def test_two_engines_fit_into_4_gib(home: Path, sample: str) -> None:
     """A recording of 300,000 calls on 10 GB, 20,000 a second: some 30 for each region of 1 MiB."""
-    fits(home, tmp_path, "10G", "--seconds", "15", "--within", "4G", arc="512M", sample=sample)
+    fits(home, "10G", "--seconds", "15", "--within", "4G", arc="512M", sample=sample)
 
 
-def fits(home: Path, folder: Path, *asked: str, arc: str, sample: str) -> None:
+def fits(home: Path, *asked: str, arc: str, sample: str) -> None:
     """Screen two layouts, two at a time; ``asked``: of bench/growth.py."""
-    study = folder / "study.toml"
-    study.write_text(STUDY.format(arc=arc))
     done = subprocess.run(
         [
             sys.executable, str(BENCH / "growth.py"), *asked,
-            "--arc", arc, "--sample", sample, "--budget", "2", "--", "--jobs", "2", "--study", str(study),
+            "--arc", arc, "--sample", sample, "--budget", "2", "--", "--jobs", "2", "--study", str(STUDY),
         ],
         capture_output=True, text=True, env=environment(),
     )  # fmt: skip
