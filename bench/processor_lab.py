@@ -18,6 +18,7 @@ import argparse
 import json
 import random
 import re
+import shutil
 import signal
 import statistics
 import subprocess
@@ -184,6 +185,8 @@ def main() -> None:
     }
     if given.out is not None and given.out.is_file():
         cells |= json.loads(given.out.read_text())
+    if given.rounds and shutil.which("perf") is None:
+        raise SystemExit("processor_lab: there is no perf here; install linux-perf")
     if given.rounds:
         measure(cells, given.rounds, given.out)
     table(cells, json.loads(given.against.read_text()) if given.against else {})
