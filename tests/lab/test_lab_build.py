@@ -220,3 +220,13 @@ def test_tools_hide_no_link_of_the_host(tmp_path: Path) -> None:
     build.layer(unpacked, layer)
     files = sorted(str(path.relative_to(layer)) for path in layer.rglob("*") if path.is_file())
     assert files == ["usr/lib/x86_64-linux-gnu/libzpool.so.5", "usr/sbin/zpool"]
+
+
+def test_a_damaged_image_is_not_taken_for_built(tmp_path: Path, home: Path) -> None:
+    said: list[str] = []
+    absent = Image("other_2.3.2-1", "other", "2.3.2-1", "recipe", user_mode=True)
+    assert build.there(absent, said.append) is None and not said
+    image = make("6.1.1-um", "2.3.2-1", tmp_path)
+    assert build.there(image, said.append) is not None and said.pop().endswith("already built")
+    image.vmlinuz.write_text("another")
+    assert build.there(image, said.append) is None and said.pop().endswith("damaged, made anew")

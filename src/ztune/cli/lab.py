@@ -285,6 +285,6 @@ def list_(as_json: bool = json_option) -> None:
         output.echo("no guest is built; `ztune lab build` does it once")
     if verdict:
         output.echo(_how(verdict.accel, verdict.reason))
-    if accel.in_user_mode(None):
+    if verdict and accel.in_user_mode(None):  # without one it would try, and a list starts no guest
         output.echo("trials with --on lab run in user mode, in real time")
     output.echo(f"a guest with OpenZFS {about['openzfs']} is up" if about else "no guest is up")

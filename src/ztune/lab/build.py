@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO
+from typing import IO, TypeVar
 
 from ztune import paths
 from ztune.errors import InputError, MissingError, ZtuneError
@@ -32,6 +32,7 @@ from ztune.onhost.host.process import end_group
 from ztune.packages import install_command
 
 Progress = Callable[[str], None]
+_Chosen = TypeVar("_Chosen")
 ROOM = 3 << 30
 """Bytes that a build takes at most on the way: the kernel's packages, and OpenZFS with its object files."""
 BUILD_S = 3600.0
@@ -107,24 +108,43 @@ def _sweep() -> None:
 
 
 def _build(openzfs: str | None, kernel: str | None, folder: Path, progress: Progress) -> Image:
+    apt, (release, zfs) = offered(lambda apt: _choose(apt, openzfs, kernel), progress)
+    image = Image(f"{release}_{zfs}", release, zfs, recipe.identity())
+    return there(image, progress) or _assemble(apt, image, folder, progress)
+
+
+def offered(choose: Callable[[Apt], _Chosen], progress: Progress) -> tuple[Apt, _Chosen]:
+    """Return the apt configuration that has what ``choose`` wants, and what that is. Raises as it does."""
     apt = Apt()
     try:
-        release, zfs = _choose(apt, openzfs, kernel)
+        return apt, choose(apt)
     except (MissingError, InputError):
         # The host's lists may lack contrib or backports, or be empty: never changed, but not the last word.
         apt = packages.private(paths.lab() / "apt", progress)
-        release, zfs = _choose(apt, openzfs, kernel)
-    image = Image(f"{release}_{zfs}", release, zfs, recipe.identity())
+        return apt, choose(apt)
+
+
+def there(image: Image, progress: Progress) -> Image | None:
+    """Return ``image`` if it is built, with the recipe as it is now; None if not, or if it is damaged."""
+    what = f"OpenZFS {image.openzfs} for {image.kernel}"
     for found in images.built():
         if found.name == image.name:
             try:
                 found.check()
             except ZtuneError:
-                progress(f"OpenZFS {zfs} for {release}: damaged, made anew")
-                break
-            progress(f"OpenZFS {zfs} for {release}: already built")
+                progress(f"{what}: damaged, made anew")
+                return None
+            progress(f"{what}: already built")
             return current(found)
-    return _assemble(apt, image, folder, progress)
+    return None
+
+
+def install(image: Image, part: Path) -> Image:
+    """Put what was built in ``part`` in the place of ``image``, and return that."""
+    shutil.rmtree(image.folder, ignore_errors=True)
+    part.rename(image.folder)
+    image.save()
+    return image
 
 
 def _choose(apt: Apt, openzfs: str | None, kernel: str | None) -> tuple[str, str]:
@@ -191,10 +211,7 @@ def _assemble(apt: Apt, image: Image, folder: Path, progress: Progress) -> Image
     layer(folder / "tools", part / "tools")
     shutil.copyfile(vmlinuz, part / "vmlinuz")
     recipe.pack(_modules(part), part / "initrd")
-    shutil.rmtree(image.folder, ignore_errors=True)
-    part.rename(image.folder)
-    image.save()
-    return image
+    return install(image, part)
 
 
 def tool_packages(apt: Apt, version: str) -> list[str]:

@@ -15,10 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ztune import paths
-from ztune.errors import InputError, MissingError, ZtuneError
+from ztune.errors import MissingError, ZtuneError
 from ztune.lab import apt as packages
 from ztune.lab import build as building
-from ztune.lab import image as images
 from ztune.lab import recipe
 from ztune.lab.apt import Apt
 from ztune.lab.image import Image, order
@@ -103,19 +102,10 @@ def build(openzfs: str | None, progress: building.Progress) -> Image:
         if shutil.which(tool) is None:
             raise MissingError(f"a kernel in user mode is built with `{tool}`: {install_command('uml')}")
     with building.folder_for(progress) as folder:
-        apt = Apt()
-        try:
-            source, zfs = _choose(apt, openzfs)
-        except (MissingError, InputError):
-            apt = packages.private(paths.lab() / "apt", progress)
-            source, zfs = _choose(apt, openzfs)
+        apt, (source, zfs) = building.offered(lambda apt: _choose(apt, openzfs), progress)
         release = f"{re.split('[-+~]', apt.versions(source)[0])[0]}-um"
         image = Image(f"{release}_{zfs}", release, zfs, recipe.identity(), user_mode=True)
-        for found in images.built():
-            if found.name == image.name:
-                progress(f"OpenZFS {zfs} for {release}: already built")
-                return building.current(found)
-        return _assemble(apt, source, image, folder, progress)
+        return building.there(image, progress) or _assemble(apt, source, image, folder, progress)
 
 
 def _choose(apt: Apt, openzfs: str | None) -> tuple[str, str]:
@@ -147,12 +137,9 @@ def _assemble(apt: Apt, source: str, image: Image, folder: Path, progress: build
     shutil.copyfile(folder / "objects" / "linux", part / "vmlinuz")
     (part / "vmlinuz").chmod(0o755)
     recipe.pack({}, part / "initrd")
-    shutil.rmtree(image.folder, ignore_errors=True)
-    part.rename(image.folder)
-    image.save()
     log.unlink()
     progress(f"compiled Linux {image.kernel} with OpenZFS in {(time.monotonic() - began) / 60:.1f} min")
-    return image
+    return building.install(image, part)
 
 
 def _sources(packed: Path, folder: Path) -> tuple[Path, Path]:
