@@ -15,6 +15,10 @@ from ztune.places import engine as engines
 from ztune.places import engine_limits
 from ztune.places.engine_run import limits
 from ztune.places.replay import Replay
+from ztune.runs import screening
+from ztune.runs.options import ScreenOptions
+from ztune.store.db import Store
+from ztune.store.records import Trial
 from ztune.study import generic
 from ztune.trace.reader import Trace
 
@@ -82,10 +86,37 @@ def test_a_limit_that_is_reached_names_the_way_out(
 ) -> None:
     monkeypatch.setenv("STAND_IN", "limit=tank")
     study = generic.build({"data", "wal"})
-    target = Replay(trace, engines.check())
+    target = Replay(trace, engines.check(), jobs=2)
     outcome = target.run(target.spec(study, study.layout, 1), None, Event())
     assert outcome.result is None
     assert outcome.error is not None
     assert outcome.error.startswith("The replay needs more than the 9 MiB")
     assert "--jobs" in outcome.error
     assert "ZTUNE_HOME" in outcome.error
+    target.jobs = 1
+    alone = target.run(target.spec(study, study.layout, 1), None, Event()).error
+    assert alone is not None and "ZTUNE_HOME" in alone and "--jobs" not in alone
+
+
+def screened(trace: Trace, monkeypatch: pytest.MonkeyPatch, takes: int) -> list[Trial]:
+    """Return what a screening by two engines within 3 GiB found, each of which takes ``takes`` bytes."""
+    monkeypatch.setattr(engine_limits, "memory_bytes", lambda: 3 * GIB)
+    monkeypatch.setenv("STAND_IN", f"takes={takes}")
+    with Store.open() as store:
+        study = generic.build({"data", "wal"})
+        options = ScreenOptions(budget=4, jobs=2, only=True)
+        run = screening.start(store, trace, study, engines.check(), options)
+        return store.trials(run.id)
+
+
+def test_what_needs_more_than_its_share_is_done_by_itself(
+    stand_in_engine: Path, trace: Trace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert [t.error for t in screened(trace, monkeypatch, 2 * GIB)] == [None] * 4
+
+
+def test_what_needs_more_than_all_says_so(
+    stand_in_engine: Path, trace: Trace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    errors = [str(t.error) for t in screened(trace, monkeypatch, 4 * GIB)]
+    assert all("more than the 9 MiB" in e and "--jobs" not in e for e in errors) and len(errors) == 4

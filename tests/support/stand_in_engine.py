@@ -2,8 +2,8 @@
 """Answers like ztune-engine, with numbers computed from spec and ops: for tests of what is around the engine.
 
 STAND_IN: "crash=TEXT" kills itself in layouts whose spec holds TEXT; "refuse=TEXT", "hang=TEXT",
-"garbage=TEXT", "limit=TEXT" likewise; "slow=SECONDS"; several joined by ";". STAND_IN_VERSION changes its
-version, STAND_IN_OPENZFS that of OpenZFS: 2.4 makes a tenth fewer writes.
+"garbage=TEXT", "limit=TEXT" likewise; "slow=SECONDS"; "takes=BYTES" of memory; several joined by ";".
+STAND_IN_VERSION changes its version, STAND_IN_OPENZFS that of OpenZFS: 2.4 makes a tenth fewer writes.
 """
 
 import json
@@ -38,7 +38,8 @@ def replay(spec_path: str, ops_path: str) -> int:
     if "refuse" in wishes and wishes["refuse"] in plain:
         print("recordsize is odd", file=sys.stderr)
         return 2
-    if "limit" in wishes and wishes["limit"] in plain:
+    short = int(wishes.get("takes", 0)) > spec.get("memory_limit", 0)
+    if short or ("limit" in wishes and wishes["limit"] in plain):
         print("The replay needs more than the 9 MiB of memory that it may take.", file=sys.stderr)
         return 5
     if "garbage" in wishes and wishes["garbage"] in plain:

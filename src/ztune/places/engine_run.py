@@ -243,10 +243,8 @@ class _Engine:
         if code == 2:
             return f"the engine refused the layout{said}"
         if code == LIMIT_REACHED:
-            return (
-                f"{words} Use fewer --jobs, a smaller --arc, a ZTUNE_HOME with more room, "
-                f"or a shorter recording"
-            )
+            fewer = "fewer --jobs, " if self.room.jobs > 1 else ""
+            return f"{words} Use {fewer}a smaller --arc, a ZTUNE_HOME with more room, or a shorter recording"
         if code == 4:
             raise MissingError(
                 f"the engine does not match this machine's OpenZFS library{said}; run `ztune doctor`"

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import queue
 import threading
+from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Protocol
 
 from ztune.places import loaded
-from ztune.places.engine_run import EngineWork, Outcome, Progress, run_engine
+from ztune.places.engine_run import EngineRoom, EngineWork, Outcome, Progress, run_engine
 from ztune.places.replay import Replay, suggested_jobs
 
 
@@ -80,7 +81,11 @@ class Executor(Protocol):
 
 
 class LocalExecutor:
-    """The cores of this machine."""
+    """The cores of this machine.
+
+    What a replay takes is known when it is done, so each begins with an equal share of memory and disk. One
+    that needs more than its share is done again by itself, with all, when no other runs.
+    """
 
     def __init__(self) -> None:
         self.at_once = 1
@@ -88,6 +93,9 @@ class LocalExecutor:
         self._stop = threading.Event()
         self._ended: queue.SimpleQueue[Ended] = queue.SimpleQueue()
         self._running: dict[int, tuple[PlannedReplay, threading.Thread]] = {}
+        self._tell: dict[int, Progress] = {}
+        self._need_more: deque[PlannedReplay] = deque()
+        self._by_itself: PlannedReplay | None = None
 
     def open(self, replay: Replay, spec: Mapping[str, Any], jobs: int) -> None:
         """Take ``jobs`` cores, or as many as memory allows."""
@@ -96,7 +104,7 @@ class LocalExecutor:
 
     def choose(self, waiting: Sequence[PlannedReplay]) -> PlannedReplay | None:
         """Return the first that does not wait for an image that another one is making, else the first."""
-        if len(self._running) >= self.at_once:
+        if self._by_itself is not None or len(self._running) >= self.at_once:
             return None
         under_way = {planned.work.key for planned, _ in self._running.values()}
         for planned in waiting:
@@ -106,27 +114,40 @@ class LocalExecutor:
 
     def begin(self, planned: PlannedReplay, tell: Progress) -> None:
         """Begin it in a thread of its own."""
+        self._tell[planned.number] = tell
+        self._start(planned, planned.replay.room)
+
+    def ended(self, timeout_s: float) -> Ended | None:
+        """Wait for a thread."""
+        if self._need_more and not self._running:
+            self._by_itself = self._need_more.popleft()
+            self._start(self._by_itself, replace(self._by_itself.replay.room, jobs=1))
+        try:
+            planned, outcome = self._ended.get(timeout=timeout_s)
+        except queue.Empty:
+            return None
+        self._running.pop(planned.number)[1].join()
+        if planned is self._by_itself:
+            self._by_itself = None
+        elif isinstance(outcome, Outcome) and outcome.of_place and planned.replay.room.jobs > 1:
+            self._need_more.append(planned)
+            return None
+        del self._tell[planned.number]
+        return planned, outcome
+
+    def _start(self, planned: PlannedReplay, room: EngineRoom) -> None:
+        tell = self._tell[planned.number]
 
         def work() -> None:
             try:
-                replay = planned.replay
-                outcome = run_engine(planned.work, replay.engine, replay.room, tell, self._stop)
-                self._ended.put((planned, outcome))
+                engine = planned.replay.engine
+                self._ended.put((planned, run_engine(planned.work, engine, room, tell, self._stop)))
             except BaseException as error:  # handed to the main thread, which raises it
                 self._ended.put((planned, error))
 
         thread = threading.Thread(target=work, daemon=True)
         self._running[planned.number] = planned, thread
         thread.start()
-
-    def ended(self, timeout_s: float) -> Ended | None:
-        """Wait for a thread."""
-        try:
-            planned, outcome = self._ended.get(timeout=timeout_s)
-        except queue.Empty:
-            return None
-        self._running.pop(planned.number)[1].join()
-        return planned, outcome
 
     def hosts(self) -> list[HostProgress]:
         """Return nothing: all of it is here."""
@@ -139,5 +160,8 @@ class LocalExecutor:
             if thread.ident is not None:  # it was begun before the interruption came
                 thread.join()
         self._running.clear()
+        self._tell.clear()
+        self._need_more.clear()
+        self._by_itself = None
         self._ended = queue.SimpleQueue()
         self._stop.clear()
