@@ -6,7 +6,7 @@ Every variant is on for a second at a time, in turn with all others, under one p
 fast as they can, the worst case (`bench/interleaved.py`): unobserved, unobserved again (how much of a
 difference is noise), the server's processes observed (--pid), and everything that touches its folder
 (--path). Prints one JSON object: for each variant the median throughput and processor time of the server per
-transaction, their medians relative to the unobserved second of the same round with 95 % bootstrap intervals,
+transaction, both relative to the unobserved seconds of the same round with 95 % bootstrap intervals,
 and the observer's own processor time as a share of the server's. Then the time of one pread() of a cached
 page (least of many short rounds: other work on the machine hardly counts): of a process that is not observed,
 is, or is not while another is. Goal: at most 1 % of pgbench's throughput. FILE keeps the rounds, and those of
@@ -27,7 +27,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-from interleaved import BASE, Watching, described, kept, measure
+from interleaved import AGAIN, BASE, Watching, described, kept, measure
 
 from ztune.observe.live import LiveObservation
 from ztune.observe.subjects import ObservedSubject, of_path, of_pid
@@ -96,7 +96,7 @@ def main() -> None:
     options = parser.parse_args()
     variants: dict[str, Watching] = {
         BASE: lambda _: contextlib.nullcontext(),
-        "none again": lambda _: contextlib.nullcontext(),
+        AGAIN: lambda _: contextlib.nullcontext(),
         "pid": watching(lambda server: of_pid(server.pid)),
         "path": watching(lambda server: of_path(server.data.parent)),  # the WAL is beside it
     }

@@ -5,7 +5,7 @@
 Every variant is on for a second at a time, in turn with all others, under one pgbench whose clients run as
 fast as they can, which is the worst case (`bench/interleaved.py`). `none again` tells how much of a
 difference is noise. Prints one JSON object: for each variant the median throughput and processor time of the
-server per transaction, their medians relative to the unrecorded second of the same round with 95 % bootstrap
+server per transaction, both relative to the unrecorded seconds of the same round with 95 % bootstrap
 intervals, the recorder's own processor time as a share of the server's; and the time of one pread() of a
 cached page (least of several runs, so that other work on the machine hardly counts). Goal: eBPF within 2 %.
 FILE keeps the rounds, and those of another time count too.
@@ -25,7 +25,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from interleaved import BASE, Watching, described, kept, measure
+from interleaved import AGAIN, BASE, Watching, described, kept, measure
 
 from ztune.trace.record import Recording
 from ztune.trace.recorders import RECORDERS
@@ -78,7 +78,7 @@ def main() -> None:
 
         variants: dict[str, Watching] = {
             BASE: lambda _: contextlib.nullcontext(),
-            "none again": lambda _: contextlib.nullcontext(),
+            AGAIN: lambda _: contextlib.nullcontext(),
         }
         if able["ebpf"] is None:
             variants["ebpf"] = with_recorder("ebpf")
