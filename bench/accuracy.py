@@ -86,12 +86,20 @@ _MEGA = 1e6
 
 @dataclass(frozen=True)
 class Compared:
-    """One measure, where a replay has it (None: nowhere), and whether the goal of 10 % is for it."""
+    """One measure, where a replay has it (None: nowhere), and whether the goal of 10 % is for it.
+
+    ``measured``: where a trial has it; None: it is a metric, by the measure's name.
+    """
 
     label: str
     replayed: Callable[[LayoutResult], float | None]
     goal: bool = False
     total: bool = False  # not per operation
+    measured: Callable[[LayoutResult], float | None] | None = None
+
+    def at(self, key: str, cell: LayoutResult) -> float | None:
+        """Return what was measured; ``key``: the measure's name."""
+        return cell.value(key) if self.measured is None else self.measured(cell)
 
 
 def _sum(*keys: str) -> Callable[[LayoutResult], float | None]:
@@ -116,6 +124,30 @@ def _calls(key: str, call: str) -> dict[str, Compared]:
     return {
         f"{key}_{p}": Compared(f"{key}, {p}", _read("model", f"{call}_latency_ms", p), total=True)
         for p in ("p50", "p95", "p99")
+    }
+
+
+def _by_job(key: str, call: str, of_job: str) -> dict[str, Compared]:
+    """Return the figures of a call as the job itself measured it, which fio does, in the kernel too."""
+
+    def read(figure: str) -> Callable[[LayoutResult], float | None]:
+        def one(candidate: LayoutResult) -> float | None:
+            found = [
+                number_at(role, of_job, "latency_ms", figure)
+                for result in candidate.results.values()
+                for role in result["job"].get("details", {}).get("roles", {}).values()
+                if (number_at(role, of_job, "operations") or 0) > 0
+            ]
+            known = [value for value in found if value is not None]
+            return statistics.median(known) if known else None
+
+        return one
+
+    return {
+        f"{key}_{f}": Compared(
+            f"{key}, {f}", _read("model", f"{call}_latency_ms", f), total=True, measured=read(f)
+        )
+        for f in ("mean", "p50", "p90", "p99")
     }
 
 
@@ -156,6 +188,8 @@ COMPARED: dict[str, Compared] = {
     # a hit: a replay takes nothing for it, a mount the copy. It says something only where most reads wait.
     "read_ms": Compared("read, mean", _read("model", "read_latency_ms", "mean"), total=True),
     **_calls("read", "read"),
+    **_by_job("fsync", "sync", "sync"),
+    **_by_job("pread", "read", "read"),
 }
 
 
@@ -209,7 +243,7 @@ def compare(
     for layout, name in order.items():
         cells = {p: c for p, found in places.items() for c in found if c.hash == layout}
         for key, asked in COMPARED.items():
-            values = {p: v for p in PLACES if p in cells and (v := cells[p].value(key)) is not None}
+            values = {p: v for p in PLACES if p in cells and (v := asked.at(key, cells[p])) is not None}
             guess = asked.replayed(known[layout]) if layout in known else None
             if guess is not None and key in OWN and name in own:
                 guess += own[name].value(key) or 0.0
@@ -354,7 +388,8 @@ def judge(
 def _text(key: str, value: float | None) -> str:
     if value is None:
         return "–"
-    return format_size(round(value)) if MEASURED[key].unit == "bytes" else f"{value:.4g}"
+    metric = MEASURED.get(key)
+    return format_size(round(value)) if metric and metric.unit == "bytes" else f"{value:.4g}"
 
 
 def _missed(found: dict[str, Any], row: dict[str, Any]) -> bool:

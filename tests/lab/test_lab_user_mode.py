@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from ztune.disk import server
 from ztune.errors import ZtuneError
 from ztune.lab import Guest, build_user_mode, image
 from ztune.lab.image import Image
-from ztune.lab.uml import GuestDisk, check_rights
+from ztune.lab.uml import GuestDisk, Uml, check_rights
 from ztune.study import profiles
 
 pytestmark = pytest.mark.slow
@@ -68,6 +69,22 @@ def test_a_pool_is_made_and_each_sync_waits_for_the_disk(guest: Guest) -> None:
     )
     began, ended = map(float, guest.run(["sh", "-c", script], check=True).stdout.split())
     assert ended - began > 100 / 240
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        ("Kernel panic - not syncing: map_memory(0x6a0, 3, 0x5b, 4096, 1, 1, 1) failed, err = -12",
+         "is in more pieces than this host maps"),
+        ("Kernel panic - not syncing: zfs: allocating", "has ended: Kernel panic - not syncing: zfs"),
+        ("reboot: System halted", "has ended: reboot: System halted"),
+    ],
+)  # fmt: skip
+def test_its_last_words_say_what_to_do(said: str, words: str, tmp_path: Path) -> None:
+    uml = Uml.__new__(Uml)
+    uml.console, uml.process = tmp_path / "console", subprocess.Popen(["true"])
+    uml.console.write_text(f"Linux version 6.1\n{said}\n")
+    assert words in uml.last_words()
 
 
 def test_a_place_that_is_not_there_is_named(tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ from ztune.packages import install_command
 
 DAEMON = "qemu-storage-daemon"
 _EXPORT_S = 30.0
+_MAPPINGS = Path("/proc/sys/vm/max_map_count")
 _VIRTIO_BLOCK = 2
 """What virtio calls a disk: 5.2 of its specification, version 1.2."""
 
@@ -139,6 +140,13 @@ class Uml:
         with contextlib.suppress(OSError):
             lines = [line for line in self.console.read_text(errors="replace").splitlines() if line.strip()]
             panic = [line for line in lines if "panic" in line.lower() or "VERIFY" in line]
+            if any("map_memory" in line and "err = -12" in line for line in panic):
+                # Pieces of the guest's memory are mappings of a process here (arch/um/kernel/physmem.c).
+                return (
+                    "the guest in user mode has ended: its memory is in more pieces than this host maps for "
+                    f"one process ({_MAPPINGS} is {_MAPPINGS.read_text().strip()}); raise that, for example "
+                    "by `sysctl vm.max_map_count=1048576`"
+                )
             if panic or lines:
                 return f"the guest in user mode has ended: {(panic or lines[-1:])[0].strip()}"
         return "the guest in user mode has ended"
