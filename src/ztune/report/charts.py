@@ -305,10 +305,10 @@ def now_and_then(figures: Sequence[BriefFigure], wide: int = 1040, *, stacked: b
 
 
 def dots(cells: Sequence[LayoutResult], key: str, chosen: LayoutResult | None, wide: int = 1040) -> Markup:
-    """Return one row per layout with a dot for each block, the median, and its interval; empty without
-    values.
+    """Return one row per layout with a dot for each block, the median, and its interval; none of a percentile
+    of too few calls. Empty without rows.
     """
-    rows = [c for c in cells if key in c.values]
+    rows = [c for c in cells if key in c.values and key not in c.few_calls]
     values = [v for c in rows for v in c.values[key].values()]
     if not values:
         return Markup("")
