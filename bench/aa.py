@@ -20,6 +20,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import started
+
 from ztune.analysis.metrics import MEASURED
 from ztune.analysis.paired import paired
 from ztune.analysis.resolve import Certainty, decide
@@ -97,7 +99,7 @@ def main(words: list[str]) -> int:
     name = words[0] if words and words[0] != "--" else "" if words else last()
     if not name:
         more = words[1:] or ["fio", "-p", "seconds=10", "--blocks", "12"]
-        done = subprocess.run(
+        done = started.run(
             [Path(sys.executable).with_name("ztune"), "run", *more, "--aa", "--json"], stdout=subprocess.PIPE
         )
         if done.returncode not in (0, 1):
@@ -125,4 +127,4 @@ def main(words: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    started.script(lambda: main(sys.argv[1:]))

@@ -47,6 +47,8 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+import started
+
 from ztune.analysis.basis import basis
 from ztune.analysis.metrics import MEASURED, number_at
 from ztune.analysis.predicted import spearman
@@ -464,9 +466,7 @@ def markdown(found: dict[str, Any]) -> str:
 def ztune(*words: str) -> dict[str, Any]:
     """Run a command of ztune's with --json and return what it printed."""
     print("$ ztune", *words, file=sys.stderr, flush=True)
-    done = subprocess.run(
-        [Path(sys.executable).with_name("ztune"), *words, "--json"], stdout=subprocess.PIPE, check=False
-    )
+    done = started.run([Path(sys.executable).with_name("ztune"), *words, "--json"], stdout=subprocess.PIPE)
     if done.returncode not in (0, 1):
         raise ZtuneError(f"`ztune {words[0]}` ended with exit code {done.returncode} (above)")
     answer: dict[str, Any] = json.loads(done.stdout)
@@ -633,4 +633,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    started.script(main)

@@ -25,6 +25,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import started
+
 from ztune import files, output, paths
 from ztune.advice.recommend import recommend
 from ztune.analysis.paired import Ratio, paired
@@ -280,4 +282,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    started.script(main)

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import engine_facts
+import started
 
 from ztune import output
 from ztune.errors import ZtuneError
@@ -104,9 +105,7 @@ def _replayed(study: Study, records: str) -> dict[str, Any]:
 
 
 def _ztune(*words: str) -> dict[str, Any]:
-    done = subprocess.run(
-        [sys.executable, "-m", "ztune.cli.main", *words, "--json"], stdout=subprocess.PIPE, check=False
-    )
+    done = started.run([sys.executable, "-m", "ztune.cli.main", *words, "--json"], stdout=subprocess.PIPE)
     if done.returncode != 0:
         raise ZtuneError(f"`ztune {' '.join(words)}` ended with exit code {done.returncode} (above)")
     answer: dict[str, Any] = json.loads(done.stdout)
@@ -194,4 +193,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    started.script(main)

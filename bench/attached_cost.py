@@ -23,6 +23,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+import started
+
 from ztune import native, paths
 from ztune.lab import Guest
 
@@ -91,4 +93,4 @@ def described(values: list[float]) -> list[float]:
 
 
 if __name__ == "__main__":
-    main()
+    started.script(main)

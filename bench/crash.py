@@ -20,6 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import started
+
 from ztune.crash.cuts import Cutting
 from ztune.crash.plan import Moment
 from ztune.crash.prepare import prepare
@@ -294,7 +296,4 @@ def _showed(result: Result) -> bool:
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except ZtuneError as error:
-        sys.exit(f"bench/crash.py: {error}")
+    started.script(main)

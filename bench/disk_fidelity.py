@@ -11,6 +11,8 @@ from __future__ import annotations
 import argparse
 import sys
 
+import started
+
 from ztune.disk.fidelity import CASES, Bench, CaseResult, table
 from ztune.errors import MissingError
 from ztune.lab import Guest
@@ -53,4 +55,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    started.script(main)

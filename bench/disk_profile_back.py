@@ -14,6 +14,8 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
+import started
+
 from ztune import native
 from ztune.disk import fio, server
 from ztune.disk.fio import Figures, FioJob
@@ -95,4 +97,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    started.script(main)

@@ -13,12 +13,13 @@ import argparse
 import json
 import random
 import struct
-import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 from typing import Any
+
+import started
 
 ENGINE = Path(__file__).resolve().parents[1] / "engine" / "build" / "ztune-engine"
 MIB = 1 << 20
@@ -60,8 +61,8 @@ def replay(work: Path, spec: dict[str, Any], ops: list[Op], step_ns: int = 100_0
     )
     (work / "ops.bin").write_bytes(struct.pack("<8sIIQII", b"ZTOPS\0\0\0", 2, 56, len(ops), 1, 1) + body)
     (work / "spec.json").write_text(json.dumps(spec))
-    started = time.monotonic()
-    done = subprocess.run(
+    began = time.monotonic()
+    done = started.run(
         [str(ENGINE), "replay", "--spec", str(work / "spec.json"), "--ops", str(work / "ops.bin")],
         capture_output=True,
         text=True,
@@ -69,7 +70,7 @@ def replay(work: Path, spec: dict[str, Any], ops: list[Op], step_ns: int = 100_0
     if done.returncode != 0:
         sys.exit(done.stderr)
     out: dict[str, Any] = json.loads(done.stdout)
-    print(f"  {time.monotonic() - started:.1f} s", file=sys.stderr)
+    print(f"  {time.monotonic() - began:.1f} s", file=sys.stderr)
     return out
 
 
@@ -181,4 +182,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    started.script(main)

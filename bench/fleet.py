@@ -27,6 +27,7 @@ from typing import Any
 
 import distributed
 import psutil
+import started
 from screening_speed import synthetic
 
 from ztune.fleet import connect, worker
@@ -151,7 +152,7 @@ def many(trace: Trace, workers: int, layouts: int, seconds: float) -> None:
     base = replay.spec(study, study.layout, 1)
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "scheduler.json")
-        scheduler = subprocess.Popen(
+        scheduler = started.begin(
             [sys.executable, "-m", "distributed.cli.dask_scheduler", "--host", "127.0.0.1", "--port", "0",
              "--no-dashboard", "--no-show", "--scheduler-file", str(file)],
             env={**os.environ, **SCHEDULER}, stderr=subprocess.DEVNULL,
@@ -163,7 +164,7 @@ def many(trace: Trace, workers: int, layouts: int, seconds: float) -> None:
             time.sleep(0.5)
             address = json.loads(file.read_text())["address"]
             others.append(
-                subprocess.Popen(
+                started.begin(
                     [sys.executable, __file__, "workers", address, str(workers), str(seconds)],
                     cwd=folder,
                     env={**os.environ, **QUIET},
@@ -183,8 +184,8 @@ def many(trace: Trace, workers: int, layouts: int, seconds: float) -> None:
             client.close()
         finally:
             for process in others:
-                process.kill()
-                process.wait()
+                process.kill()  # nothing of it has to be tidied up
+                started.end(process)
 
 
 def _measure(
@@ -229,4 +230,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    started.script(main)

@@ -34,6 +34,7 @@ from typing import Any
 
 os.environ["OMP_NUM_THREADS"] = "1"  # a process for each processor is faster
 
+import started
 from search import DOCS, put
 
 from ztune import files, output, paths
@@ -405,7 +406,7 @@ def compare(times: int, most: int, processes: int, chosen: Sequence[Grid]) -> li
     there = [grid for grid in chosen if grid.file.exists()]
     ways = [(FOLLOW, most), (BEST, 3), (BEST, most), (RANDOM, most)]
     tasks = [(grid, *way, seed) for grid in there for way in ways for seed in range(times)]
-    with multiprocessing.Pool(processes) as pool:
+    with multiprocessing.Pool(processes, started.worker) as pool:
         done = pool.map(replayed, tasks, chunksize=20)
     return table([_measured(grid.name) for grid in there], done)
 
@@ -453,4 +454,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    started.script(main)

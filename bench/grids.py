@@ -24,6 +24,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import started
+
 from ztune import paths
 from ztune.analysis.metrics import number_at
 from ztune.cli._recording import record_workload
@@ -293,4 +295,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    started.script(main)

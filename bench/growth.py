@@ -13,7 +13,7 @@ that is written and synced. 60 seconds of it, from a fixed seed, as if recorded.
 on it as a user's would, in a control group of its own (memory_group.py): the kernel says what memory all that
 it starts took at most. Disk is looked at ten times a second: what the engines' unlinked files take, and what
 is new in ZTUNE_HOME. A row is kept in `growth.json` of ZTUNE_HOME; what was cut, by Ctrl-C, SIGTERM or
-`--most`, is kept with the layouts that were done by then, and done again the next time.
+`--most`, is kept with the layouts that were done by then, and done again the next time. No size follows it.
 """
 
 from __future__ import annotations
@@ -29,9 +29,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import psutil
+import started
 from memory_group import NoGroupError, run
 
 from ztune import paths
+from ztune.errors import InputError, MissingError, ZtuneError
 from ztune.onhost.host import interrupt
 from ztune.store.db import Store
 from ztune.trace.compressibility import RECORDSIZES
@@ -208,6 +210,8 @@ def main() -> int:
             "--arc", asked.arc, "--budget", str(asked.budget), "--no-elsewhere",
             *(["--sample", asked.sample] if asked.sample else []), *more,
         ]  # fmt: skip
+        with Store.open() as store:
+            before = {one.id for one in store.runs()}
         disk, limit = Disk(), parse_size(asked.within) if asked.within else None
         try:
             took = run(command, limit=limit, most_s=asked.most, look=disk.look)
@@ -215,16 +219,18 @@ def main() -> int:
             print(error, file=sys.stderr)
             return 3
         with Store.open() as store:
-            last = store.run()
+            last = next((one for one in reversed(store.runs()) if one.id not in before), None)
+            if last is None and took.code in (InputError.exit_code, MissingError.exit_code):
+                raise ZtuneError(f"`ztune screen` refused {text}, with exit code {took.code} (above)")
             whole = Trace.open(path.resolve())
             replayed = {one.path: one for one in (whole, *made_of(whole))}
-            trace = replayed.get(Path(last.trace_path))
-            trials = store.trials(last.id) if trace is not None else []
+            trace = None if last is None else replayed.get(Path(last.trace_path))
+            trials = store.trials(last.id) if last is not None and trace is not None else []
         windows = trace.manifest.windows if trace is not None else []
         seconds = windows[0].duration_ns / 1e9 if windows else 0
         done = {
             "done": sum(t.ok for t in trials),
-            "sample": last.options.get("sample"),
+            "sample": None if last is None else last.options.get("sample"),
             "windows": f"{len(windows)} of {seconds:g} s" if windows else "all",
         }
         known[name] = {**vars(took), "disk": disk.most, **done}
@@ -237,12 +243,9 @@ def main() -> int:
     for name, found in known.items():
         if "code" in found:  # those of before were looked at ten times a second
             print(_row(name, found))
+    interrupt.check()  # the table has what was done by then
     return int(wrong)
 
 
 if __name__ == "__main__":
-    try:
-        with interrupt.signals_as_interrupt():  # also while a recording is made: half of one is in the way
-            sys.exit(main())
-    except KeyboardInterrupt:
-        sys.exit(130)
+    started.script(main)

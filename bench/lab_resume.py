@@ -10,7 +10,8 @@ import statistics
 import sys
 import time
 
-from ztune.errors import ZtuneError
+import started
+
 from ztune.lab import Guest
 
 
@@ -33,7 +34,4 @@ def main(count: int) -> None:
 
 
 if __name__ == "__main__":
-    try:
-        main(int(sys.argv[1]) if len(sys.argv) > 1 else 20)
-    except ZtuneError as error:
-        sys.exit(f"bench/lab_resume.py: {error}")
+    started.script(lambda: main(int(sys.argv[1]) if len(sys.argv) > 1 else 20))

@@ -28,6 +28,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import started
 from accuracy import ztune
 
 from ztune import paths
@@ -95,7 +96,7 @@ def run(state: Path, words: list[str]) -> None:
 def window(run_id: str, number: int) -> tuple[float, float]:
     """Return when a trial's measure began and ended, by the series that was taken in it."""
     command = [str(Path(sys.executable).with_name("ztune")), "show", run_id, "--trial", str(number)]
-    done = subprocess.run([*command, "--series", "disks"], stdout=subprocess.PIPE, text=True, check=True)
+    done = started.run([*command, "--series", "disks"], stdout=subprocess.PIPE, text=True, check=True)
     times = [float(row["t"]) for row in csv.DictReader(io.StringIO(done.stdout))]
     return times[0], times[-1]
 
@@ -192,4 +193,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    started.script(main)

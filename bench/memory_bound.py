@@ -15,6 +15,7 @@ import sys
 from pathlib import Path
 
 import memory_group
+import started
 
 from ztune.units import parse_size
 
@@ -49,4 +50,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    started.script(main)

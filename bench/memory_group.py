@@ -9,18 +9,18 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import started
+
 from ztune.onhost.host import interrupt
 
 ROOT = Path("/sys/fs/cgroup")
 LOOK_S = 0.1
-_GRACE_S = 60.0
 
 
 class NoGroupError(Exception):
@@ -86,7 +86,7 @@ def run(
     look: Callable[[int], None] | None = None,
 ) -> Took:
     """Run ``command`` in a group of its own and return what it took; after ``most_s``, or where this is
-    interrupted or terminated, it is interrupted. ``look``: is called with its process id ten times a
+    interrupted or terminated, it is terminated. ``look``: is called with its process id ten times a
     second.
 
     Raises NoGroupError.
@@ -95,11 +95,9 @@ def run(
         began, before, kept = time.monotonic(), os.times(), 0
 
         def enter() -> None:
-            # A shell that starts this in the background has it ignore interrupts.
-            signal.signal(signal.SIGINT, signal.SIG_DFL)
             (folder / "cgroup.procs").write_text(str(os.getpid()))
 
-        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, preexec_fn=enter)
+        process = started.begin(command, stdout=subprocess.DEVNULL, preexec_fn=enter)
         cut = False
         try:
             while process.poll() is None:
@@ -113,12 +111,7 @@ def run(
         except KeyboardInterrupt:
             cut = True
         finally:
-            if process.poll() is None:
-                process.send_signal(signal.SIGINT)
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    process.wait(_GRACE_S)
-                process.kill()
-            process.wait()
+            started.end(process)
         after = os.times()
         cpu = after.children_user + after.children_system - before.children_user - before.children_system
         killed = dict(line.split() for line in (folder / files.killed).read_text().splitlines())

@@ -31,10 +31,10 @@ from typing import Any
 
 import numpy as np
 import psutil
+import started
 
 from ztune.databases.postgresql.workload_oltp import PostgresOltp
 from ztune.databases.workload import running
-from ztune.errors import ZtuneError
 from ztune.onhost.host.mounted import Mount, MountOptions
 from ztune.places import mount_program
 from ztune.study import profiles
@@ -127,7 +127,7 @@ def fio(place: Path, kind: str, size: str, fsync: int, seconds: int) -> float:
         "--ioengine=psync", f"--fsync={fsync}", f"--runtime={seconds}", "--time_based",
         "--output-format=json",
     ]  # fmt: skip
-    done = subprocess.run(command, check=True, capture_output=True)
+    done = started.run(command, check=True, capture_output=True)
     job = json.loads(done.stdout)["jobs"][0]
     return float(job["read"]["iops"] + job["write"]["iops"])
 
@@ -252,7 +252,4 @@ def described(found: dict[str, list[float]], seed: int) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except ZtuneError as error:
-        sys.exit(str(error))
+    started.script(main)

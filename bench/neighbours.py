@@ -21,7 +21,6 @@ import argparse
 import json
 import random
 import statistics
-import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -29,6 +28,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import started
 from accuracy import ztune
 
 from ztune import output, paths
@@ -400,4 +400,4 @@ def _json(row: Row) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    started.script(main)

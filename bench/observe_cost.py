@@ -27,6 +27,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
+import started
 from interleaved import AGAIN, BASE, Watching, described, kept, measure
 
 from ztune.observe.live import LiveObservation
@@ -128,4 +129,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    started.script(main)

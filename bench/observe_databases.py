@@ -40,6 +40,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+import started
+
 from ztune.databases.postgresql.onhost.pgbench import parse_output
 from ztune.databases.postgresql.workload_oltp import PostgresOltp
 from ztune.databases.workload import running
@@ -91,16 +93,6 @@ def words(order: random.Random) -> str:
     """Text that compresses about as a table's does."""
     known = ("paid", "open", "late", "branch", "account", "review", "standing", "order", "closed")
     return " ".join(f"{order.choice(known)} {order.randrange(100_000)}" for _ in range(12))
-
-
-def end(process: subprocess.Popen[Any]) -> None:
-    if process.poll() is None:
-        process.terminate()
-        try:
-            process.wait(60)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
 
 
 # --- MariaDB
@@ -198,7 +190,7 @@ def mariadb(folder: Path, account: pwd.struct_passwd, scale: int) -> Iterator[Da
         settle(counters)
         yield Database(process.pid, load, beside)
     finally:
-        end(process)
+        started.end(process)
 
 
 def settle(counters: Callable[[], Totals]) -> None:
@@ -260,7 +252,7 @@ def rocksdb(folder: Path, account: pwd.struct_passwd, scale: int) -> Iterator[Da
         yield Database(process.pid, load, beside)
     finally:
         stdin.close()
-        end(process)
+        started.end(process)
 
 
 def pipes(process: subprocess.Popen[str]) -> tuple[IO[str], IO[str]]:
@@ -310,7 +302,7 @@ def derby(folder: Path, account: pwd.struct_passwd, scale: int) -> Iterator[Data
         yield Database(process.pid, load, beside)
     finally:
         stdin.close()
-        end(process)
+        started.end(process)
 
 
 # --- PostgreSQL
@@ -413,7 +405,7 @@ def fio(folder: Path, account: pwd.struct_passwd, scale: int) -> Iterator[Databa
         yield Database(process.pid, load, beside)
     finally:
         stdin.close()
-        end(process)
+        started.end(process)
 
 
 # --- observing
@@ -486,9 +478,8 @@ def observe(
             raise RuntimeError(watching.stderr.read())
     finally:
         for process in (watching, tracer):
-            if process is not None and process.poll() is None:
-                process.kill()
-                process.wait()
+            if process is not None:
+                started.end(process)
     whole_text = json.loads((out / f"{name}.all.json").read_text())
     seen = whole_text["observation"]
     beside = database.beside(seen)
@@ -612,4 +603,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    started.script(main)

@@ -21,6 +21,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import started
+
 from ztune.cli._recording import record_workload
 from ztune.databases import database, registry
 from ztune.places import engine as engines
@@ -169,4 +171,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    started.script(main)

@@ -28,6 +28,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import started
+
 RESAMPLES = 5000
 POOL = "ztprobecost"
 JOB = (
@@ -212,4 +214,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    started.script(main)

@@ -31,6 +31,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+import started
 from engine_facts import MIB, PROFILES, WRITE, replay
 
 from ztune.onhost.host.mounted import Mount, MountOptions
@@ -226,4 +227,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    started.script(main)

@@ -21,7 +21,6 @@ import re
 import shutil
 import signal
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -31,6 +30,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+import started
 from engine_facts import MIB
 from processor import SIZES, pages
 
@@ -80,13 +80,16 @@ def seconds(guest: Guest, folder: Path, records: str, compression: str, mib: int
     guest.run(["sh", "-c", READY.format(**said)], check=True, timeout=900)
     data = folder / "perf"
     words = ["perf", "record", "-q", "-e", "cpu-clock", "-F", str(HERTZ), "-p", str(kernel_of(guest))]
-    watching = subprocess.Popen([*words, "-o", str(data)])
-    time.sleep(0.5)  # until it looks
-    guest.run(["sh", "-c", WORK.format(**said)], check=True, timeout=3600)
-    watching.send_signal(signal.SIGINT)
-    watching.wait(60)
+    watching = started.begin([*words, "-o", str(data)])
+    try:
+        time.sleep(0.5)  # until it looks
+        guest.run(["sh", "-c", WORK.format(**said)], check=True, timeout=3600)
+        watching.send_signal(signal.SIGINT)
+        watching.wait(60)
+    finally:
+        started.end(watching)
     words = ["perf", "script", "-i", str(data), "-F", "ip,sym,dso"]
-    found = subprocess.run(words, capture_output=True, text=True, check=True).stdout.splitlines()
+    found = started.run(words, capture_output=True, text=True, check=True).stdout.splitlines()
     symbols = [match[1] for line in found if (match := _SAMPLE.match(line)) and match[2].endswith("vmlinuz")]
     guest.run(["zfs", "destroy", "t/cell"], check=True, timeout=300)
     return sum(1 for symbol in symbols if OWN.search(symbol) and "zio" not in symbol) / HERTZ
@@ -193,4 +196,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    started.script(main)

@@ -15,6 +15,8 @@ import resource
 import time
 from statistics import median
 
+import started
+
 from ztune.runs.search import LayoutSearch
 from ztune.search.propose import propose
 from ztune.search.space import Cell
@@ -70,4 +72,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    started.script(main)

@@ -15,6 +15,7 @@ import json
 import threading
 from typing import Any
 
+import started
 from sampling import PROFILE, RECORDSIZES, figures, result_of
 
 from ztune import paths
@@ -103,4 +104,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    started.script(main)

@@ -18,13 +18,13 @@ import contextlib
 import itertools
 import json
 import os
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import started
 from interleaved import AGAIN, BASE, Watching, described, kept, measure
 
 from ztune.trace.record import Recording
@@ -109,7 +109,7 @@ def read_ns(variant: str, folder: Path) -> int:
     script.write_text(READER)
     command = [sys.executable, "-I", str(script), "1000" if variant == "strace" else "10000", str(answer)]
     if variant == BASE:
-        subprocess.run(command, check=True)
+        started.run(command, check=True)
     else:
         with Recording(folder / f"read-{variant}.trace", command=command, recorder=variant) as recording:
             while not recording.wait(1):
@@ -118,4 +118,4 @@ def read_ns(variant: str, folder: Path) -> int:
 
 
 if __name__ == "__main__":
-    main()
+    started.script(main)

@@ -17,6 +17,8 @@ import tempfile
 import threading
 from pathlib import Path
 
+import started
+
 from ztune.databases.postgresql.workload_oltp import PostgresOltp
 from ztune.databases.workload import running
 from ztune.onhost.probes import procfs
@@ -85,4 +87,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    started.script(main)

@@ -27,6 +27,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+import started
+
 from ztune import paths
 from ztune.analysis.metrics import number_at
 from ztune.analysis.predicted import spearman
@@ -257,4 +259,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    started.script(main)

@@ -32,6 +32,7 @@ os.environ["OMP_NUM_THREADS"] = "1"  # a process for each processor is faster
 
 import numpy as np
 import rounds
+import started
 
 from ztune.search.propose import STARTS, propose
 from ztune.search.space import Cell, SearchAxis, SearchSpace
@@ -469,7 +470,7 @@ def main() -> int:
     done = kept(arguments.kept)
     there = {(one.grid, one.method, one.seed) for one in done}
     tasks = [task for task in tasks if (task[0].name, *task[1:]) not in there]
-    with multiprocessing.Pool(arguments.processes) as pool:
+    with multiprocessing.Pool(arguments.processes, started.worker) as pool:
         for n, one in enumerate(pool.imap_unordered(replayed, tasks, chunksize=4), 1):
             done.append(one)
             if arguments.kept is not None:
@@ -491,4 +492,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    started.script(main)

@@ -15,12 +15,11 @@ import argparse
 import json
 import os
 import resource
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
+import started
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
@@ -47,7 +46,7 @@ COUNTED = {
 def engine(*arguments: str) -> tuple[dict[str, Any], float]:
     """Return what an engine prints, and its seconds of processor. Raises CalledProcessError."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    done = subprocess.run(arguments, capture_output=True, text=True, check=True)
+    done = started.run(arguments, capture_output=True, text=True, check=True)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     return json.loads(done.stdout or "{}"), seconds
@@ -118,4 +117,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    started.script(main)

@@ -22,6 +22,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+import started
 
 from ztune.trace.schema import Op
 from ztune.trace.writer import EVENT_DTYPE, TraceWriter
@@ -84,8 +85,12 @@ _OPEN = "from ztune.trace.reader import Trace; "
 def run(code: str) -> tuple[float, float, int]:
     """Run ``code`` in a Python of its own; return wall and processor time in s, and peak memory in MiB."""
     start = time.perf_counter()
-    child = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.DEVNULL)
-    _, status, used = os.wait4(child.pid, 0)
+    child = started.begin([sys.executable, "-c", code], stdout=subprocess.DEVNULL)
+    try:
+        _, status, used = os.wait4(child.pid, 0)
+        child.returncode = os.waitstatus_to_exitcode(status)
+    finally:
+        started.end(child)
     wall = time.perf_counter() - start
     if status:
         raise SystemExit(f"{code}: status {status}")
@@ -106,7 +111,9 @@ def main() -> None:
         if not path.exists():
             start = time.perf_counter()
             # On its own: what it took would count as its children's, too.
-            maker = multiprocessing.get_context("spawn").Process(target=make, args=(path, args.events))
+            maker = multiprocessing.get_context("spawn").Process(
+                target=make, args=(path, args.events), daemon=True
+            )
             maker.start()
             maker.join()
             result["make_s"] = round(time.perf_counter() - start, 2)
@@ -134,4 +141,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    started.script(main)

@@ -20,6 +20,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import started
+
 from ztune.trace.manifest import MANIFEST
 from ztune.trace.reader import Trace
 
@@ -36,7 +38,7 @@ def screened(trace: Path, windows: str, more: list[str]) -> dict[str, Any]:
         sys.executable, "-m", "ztune.cli.main", "screen", str(trace), "--windows", windows, "--no-elsewhere",
         "--json", *more,
     ]  # fmt: skip
-    found: dict[str, Any] = json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout)
+    found: dict[str, Any] = json.loads(started.run(command, stdout=subprocess.PIPE, check=True).stdout)
     return found
 
 
@@ -90,4 +92,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    started.script(main)

@@ -21,6 +21,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+import started
+
 from ztune.units import parse_size
 
 DOCUMENT, THREADS = 1024, 4
@@ -63,12 +65,12 @@ def run(engine: Any, folder: Path, rate: float, seconds: float) -> None:
     cursor.prev()
     count = cursor.get_key() + 1
     session.close()
-    done = [0] * THREADS
+    done, stop = [0] * THREADS, threading.Event()
 
     def client(number: int) -> None:
         chance, mine = random.Random(number), connection.open_session()
         cursor, began = mine.open_cursor(TABLE), time.monotonic()
-        while (now := time.monotonic() - began) < seconds:
+        while (now := time.monotonic() - began) < seconds and not stop.is_set():
             due = done[number] * THREADS / rate
             if due > now:
                 time.sleep(due - now)
@@ -87,9 +89,14 @@ def run(engine: Any, folder: Path, rate: float, seconds: float) -> None:
     threads = [threading.Thread(target=client, args=(number,)) for number in range(THREADS)]
     for thread in threads:
         thread.start()
-    for thread in threads:
-        thread.join()
-    connection.close()
+    try:
+        for thread in threads:
+            thread.join()
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+        connection.close()
     print(f"{sum(done) / seconds:.1f} operations a second on {count} documents")
 
 
@@ -112,4 +119,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    started.script(main)

@@ -14,6 +14,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+import started
+
 from ztune.cli._recording import record_workload
 from ztune.databases import registry
 from ztune.databases.workload import JobWorkload
@@ -111,4 +113,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    started.script(main)

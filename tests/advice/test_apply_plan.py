@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from zfs_machine import MAPPING, Machine, do, recommended
+from zfs_machine import MAPPING, STATUS, Machine, do, recommended
 
 from ztune.advice import plan_text
 from ztune.advice.host import Host, canonical, read, vdevs_of
@@ -279,6 +280,64 @@ def test_the_pool_is_compared_and_never_changed(machine: Machine) -> None:
     assert "ashift is 12 on pool tank and 13 in the layout" in said
     assert plan.pool_commands == ("zpool add tank log mirror DISK1 DISK2",)
     assert all("add" not in " ".join(s.command) for s in plan.settings)
+
+
+@pytest.fixture
+def lsblk(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel's disks have sectors of 4 KiB, but for the cache's."""
+    folder = machine.file.with_name("kernel")
+    folder.mkdir()
+    program = folder / "lsblk"
+    program.write_text(
+        '#!/bin/sh\nprintf "/dev/sda1 4096\\n/dev/sdb1 512\\n/dev/sdc1 8192\\n/dev/sdd 4096\\n"\n'
+    )
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+
+
+def sectors(machine: Machine, ashift: int, more: str = "") -> list[str]:
+    """Return what a plan says of ashift where ZFS chose that of tank's mirror, and that of another disk."""
+
+    def change(state: dict[str, Any]) -> None:
+        pool = state["pools"]["tank"]
+        pool["properties"]["ashift"] = "0"  # as it is where it was not given
+        pool["vdevs"] = {"root-0": {"ashift": "0"}, "mirror-0": {"ashift": str(ashift)}}
+        pool["vdevs"] |= {"sdc": {"ashift": "9", "path": "/dev/sdc1"}}
+        if more:
+            pool["status"] = STATUS.replace("\tcache", "\t  /dev/sdd ONLINE 0 0 0\n\tcache")
+            pool["vdevs"]["sdd"] = {"ashift": more, "path": "/dev/sdd"}
+
+    machine.change(change)
+    return [text for text in planned().pool if "ashift" in text]
+
+
+def test_an_ashift_that_zfs_chose_is_compared(machine: Machine, lsblk: None) -> None:
+    assert sectors(machine, 12) == []
+    (other,) = sectors(machine, 13)
+    assert other == (
+        "ashift is 13 on pool tank and 12 in the layout. It is fixed when a vdev is made; "
+        "another one takes a new pool."
+    )
+    (both,) = sectors(machine, 12, "13")
+    assert both.startswith("ashift is 12 and 13, by vdev, on pool tank and 12 in the layout")
+
+
+def test_an_ashift_below_the_disks_sectors_is_said(machine: Machine, lsblk: None) -> None:
+    other, small = sectors(machine, 9)
+    assert other.startswith("ashift is 9 on pool tank and 12 in the layout")
+    assert small == (
+        "ashift 9 of mirror-0 on pool tank is too small for its disks: they have sectors of 4,096 bytes, and "
+        "read and write one for each smaller block. It is fixed when a vdev is made; another one takes a new "
+        "pool."
+    )
+    assert "ashift 9 of mirror-0 (and 1 more) on pool tank" in sectors(machine, 9, "9")[1]
+
+
+def test_where_vdevs_have_no_properties_nothing_is_said_of_their_sectors(
+    machine: Machine, lsblk: None
+) -> None:
+    machine.change(lambda s: s.update(version="2.1.11-1"))
+    assert sectors(machine, 9) == []
 
 
 def test_roles_that_the_layout_keeps_on_two_pools(machine: Machine) -> None:

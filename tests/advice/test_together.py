@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -17,7 +18,9 @@ from ztune.advice.joint_base import WeighedRun
 from ztune.advice.joint_model import JointRecommendation
 from ztune.advice.recommend import recommend
 from ztune.advice.together import recommend_together
-from ztune.analysis.joint import JobField
+from ztune.analysis.effects import Pair
+from ztune.analysis.joint import JobField, Moved, moved
+from ztune.analysis.results import collect
 from ztune.analysis.standing import standing
 from ztune.errors import InputError
 from ztune.output import Console
@@ -379,6 +382,37 @@ def test_a_measured_difference_has_its_interval() -> None:
         assert found.ratio == pytest.approx(ratio, rel=0.05)
         assert found.low is not None and found.high is not None
         assert found.low < (found.ratio or 0) < found.high < 1
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "ratio", "counted"),
+    [
+        ((4.0, 5.0), (0.0, 0.0), 0.0, 0.0),
+        ((4.0,), (0.0,), 0.0, 1.0),  # one block shows no difference, whatever it is
+        ((4.0, 4.0), (0.0, 2.0), 0.25, 1.0),
+        ((0.0, 0.0), (4.0, 5.0), math.inf, math.inf),
+        ((0.0, 0.0), (0.0, 0.0), 1.0, 1.0),
+    ],
+)
+def test_what_measures_nothing_is_not_the_same_as_before(
+    before: tuple[float, ...], after: tuple[float, ...], ratio: float, counted: float
+) -> None:
+    base, other = collect(
+        made.trials([(made.layout("base"), {}), (made.layout("16K", data__recordsize="16K"), {})], 2)
+    ).layouts
+    a, b = (
+        replace(one, values={"read": dict(enumerate(values))})
+        for one, values in ((base, before), (other, after))
+    )
+    assert moved(Pair("data.recordsize", a, b), "read") == Moved(ratio, counted=counted)
+
+
+def test_a_ratio_of_nothing_is_less() -> None:
+    r = recommend_together([job("oltp", records(50, 120)), job("load", records(50, 120))])
+    ratio = r.jobs[0].joint_ratio.model_copy(update={"ratio": 0.0})
+    first = r.jobs[0].model_copy(update={"joint_ratio": ratio})
+    nothing, half = together.brief(r.model_copy(update={"jobs": [first, r.jobs[1]]}), []).figures
+    assert nothing.kind == half.kind == "less" and nothing.change.startswith("×0 ")
 
 
 def test_a_measured_difference_that_is_not_resolved_changes_nothing() -> None:

@@ -14,8 +14,9 @@ from ztune.errors import ZtuneError
 
 
 @pytest.fixture
-def aa() -> ModuleType:
+def aa(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     path = Path(__file__).parents[2] / "bench" / "aa.py"
+    monkeypatch.syspath_prepend(str(path.parent))  # for what scripts share
     spec = importlib.util.spec_from_file_location("bench_aa", path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)

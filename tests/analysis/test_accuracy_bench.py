@@ -18,6 +18,7 @@ from ztune.study.layout import parse_layout
 @pytest.fixture
 def accuracy(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     path = Path(__file__).parents[2] / "bench" / "accuracy.py"
+    monkeypatch.syspath_prepend(str(path.parent))  # for what scripts share
     spec = importlib.util.spec_from_file_location("bench_accuracy", path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)

@@ -200,3 +200,20 @@ def test_a_p99_of_too_few_operations_is_not_printed(operations: int, few: int | 
     assert f"alone {'–' if few else '4.00 ms'}, together {shown}" in " ".join(out.getvalue().split())
     called, *cells = measured_cells(row)
     assert called == "p99 latency" and cells[1] == shown and (cells[2] == "–") is (few is not None)
+
+
+@pytest.mark.parametrize("rates", [(0.0, 0.0), (50.0, 0.0)])
+def test_a_job_that_does_nothing_beside_the_other_is_said_to(rates: tuple[float, float]) -> None:
+    def job(rate: float, **details: Any) -> dict[str, Any]:
+        return {"per_second": rate, "details": details}
+
+    found: list[Trial] = []
+    for block, rate in enumerate(rates, 1):
+        found.append(ran(len(found) + 1, block, "", job(100.0)))
+        found.append(ran(len(found) + 1, block, "neighbour", job(9.0)))
+        both = job(rate, together_s=9.0, neighbour=job(9.0))
+        found.append(ran(len(found) + 1, block, "both", both))
+    run = replace(ev.run(), kind="run", job={"workload": "oltp", "beside": "backup"})
+    row = next(row for row in measured(run, found) if row.job == "oltp")
+    assert (row.alone, row.beside, row.ratio) == (100.0, sum(rates) / 2, None)
+    assert measured_cells(row)[1:] == ("100", "25.0" if any(rates) else "0.00", "–")

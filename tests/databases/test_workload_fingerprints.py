@@ -24,7 +24,9 @@ def script() -> Iterator[ModuleType]:
     spec = importlib.util.spec_from_file_location("workload_fingerprints", path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(path.parent))  # for what scripts share
+        spec.loader.exec_module(module)
     yield module
 
 

@@ -102,6 +102,9 @@ def test_what_is_read_is_what_is_there(lab: Lab) -> None:
     assert live.version[0].isdigit()
     assert live.pools["tank"] == LivePool("tank", live.pools["tank"].properties, {"data": ("mirror 2",)})
     assert live.pools["tank"].properties["ashift"] == "12"
+    (sectors,) = live.pools["tank"].sectors
+    assert (sectors.name, sectors.class_, sectors.ashift) == ("mirror-0", "data", 12)
+    assert sectors.physical in {512, 4096}
     assert live.pools["tank"].feature("large_blocks") in {"enabled", "active"}
     pg = live.datasets["tank/pg"]
     assert (pg.properties["atime"].value, pg.properties["atime"].source) == ("off", "local")

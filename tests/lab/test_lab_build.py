@@ -133,8 +133,8 @@ def test_a_build_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyP
         build.Steps(out, log, lambda _: None).run(["sleep", "1000"], tmp_path, "compiling it")
 
 
-def make(version: str, openzfs: str, tmp_path: Path) -> Image:
-    made = Image(f"{version}_{openzfs}", version, openzfs, "recipe")
+def make(version: str, openzfs: str, tmp_path: Path, *, user_mode: bool = False) -> Image:
+    made = Image(f"{version}_{openzfs}", version, openzfs, "recipe", user_mode=user_mode)
     (made.tools / "usr" / "sbin").mkdir(parents=True)
     for path in (made.vmlinuz, made.initrd, *(made.tools / "usr" / "sbin" / n for n in ("zfs", "zpool"))):
         path.write_text(path.name)
@@ -173,6 +173,16 @@ def test_a_changed_file_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         ZtuneError, match=r"damaged \(.*initrd has changed\); `ztune lab build --openzfs 2\.3\.2-2`"
     ):
         found.check()
+
+
+def test_of_a_guest_in_user_mode_messages_have_its_command(tmp_path: Path, home: Path) -> None:
+    with pytest.raises(MissingError, match="`ztune lab build --user-mode` does it once"):
+        image.find(user_mode=True)
+    (made := make("6.1.1-um", "2.3.2-2", tmp_path, user_mode=True)).vmlinuz.write_text("other")
+    with pytest.raises(ZtuneError, match=r"`ztune lab build --user-mode --openzfs 2\.3\.2-2` makes it anew"):
+        made.check()
+    with pytest.raises(InputError, match=r"`ztune lab build --user-mode --openzfs 2\.2` adds it"):
+        image.find("2.2", user_mode=True)
 
 
 def test_what_killed_builds_left_is_swept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,11 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import evidence as ev
+import measured_trials as made
 import pytest
 
 from ztune.advice.model import Recommendation
 from ztune.advice.recommend import recommend
+from ztune.analysis.contrast import two_factor
+from ztune.analysis.results import collect
 from ztune.onhost.latency import tells
+from ztune.report import charts
 from ztune.report.predictions import predicted_load
 from ztune.store.records import Trial
 from ztune.study.layout import parse_layout, with_settings
@@ -75,3 +79,14 @@ def test_what_a_setting_does_to_a_percentile(syncs: int, told: bool) -> None:
 
     found = recommend(ev.run(), [trial(1, "128K", 4.0), trial(2, "16K", 8.0)])
     assert [("sync_p99" in row.ratios) for row in found.effects] == [told]
+
+
+@pytest.mark.parametrize(("operations", "told"), [(50, False), (100, True)])
+def test_what_blocks_measured(operations: int, told: bool) -> None:
+    changes: list[dict[str, str]] = [{}, {"data__recordsize": "16K"}, {"data__compression": "off"}]
+    square = [*changes, changes[1] | changes[2]]
+    layouts = [(made.layout(str(i), **one), {"operations": operations}) for i, one in enumerate(square)]
+    cells = collect(made.trials(layouts, 3, spread=0)).layouts
+    assert bool(charts.dots(cells, "p99", None)) is told
+    assert charts.dots(cells, "time", None)
+    assert len(two_factor(cells, "p99")) == told

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 from ztune.advice.recommend import recommend
 from ztune.output import Console
 from ztune.report import charts, html, terminal
+from ztune.report.brief import BriefFigure
 from ztune.study.layout import parse_layout, with_settings
 
 TRIALS = ev.trials(fail=("data.recordsize=64K",))
@@ -288,6 +290,16 @@ def test_bars_grow_to_the_side_of_the_change() -> None:
     assert bar(0.5)[1] < 60
     assert bar(2.0) == ("more", 60.0)
     assert bar(0.0)[0] == "less"  # from something to nothing is cut at the scale's end
+
+
+def test_no_figure_of_the_picture_ends_beyond_its_edge() -> None:
+    figure = BriefFigure("space", "8.64 MiB", "8.43 MiB", "as now (×0.98)", bars=(1.0, 0.976))
+    for figures in ([figure], [figure, replace(figure, bars=(1.0, 0.01))]):
+        picture = str(charts.now_and_then(figures, 360, stacked=True))
+        found = re.findall(r'<text x="([\d.]+)" y="\d+">([^<]*)<tspan class="">([^<]*)', picture)
+        assert len(found) == 2 * len(figures)
+        # At 12 px DejaVu Sans, which is wide, has 6.5 px for a letter on average, and its bold one 8.
+        assert all(float(x) + 6.5 * len(value) + 8 * len(change) <= 360 for x, value, change in found)
 
 
 def test_what_changes_has_a_picture_that_fits_a_phone() -> None:

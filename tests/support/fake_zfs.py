@@ -2,9 +2,9 @@
 """Stands in for zfs and zpool: datasets in a JSON file, with inheritance, received values and refusals.
 
 $FAKE_ZFS names the file: {"version", "datasets": {name: {"type", "guid", "local": {…}, "received": {…}}},
-"pools": {name: {"properties", "status"}}}. $FAKE_FAIL: "set recordsize tank/pg" makes that call fail, once
-for each line; with "then kill" at its end it ends its parent by SIGTERM, with "then lie" it does nothing and
-succeeds.
+"pools": {name: {"properties", "status", "vdevs": {name: {property: value}}}}}. $FAKE_FAIL: "set recordsize
+tank/pg" makes that call fail, once for each line; with "then kill" at its end it ends its parent by SIGTERM,
+with "then lie" it does nothing and succeeds.
 """
 
 from __future__ import annotations
@@ -143,6 +143,10 @@ def main(argv: list[str]) -> None:
         if not received:
             dataset.get("received", {}).pop(prop, None)
         STATE.write_text(json.dumps(state))
+    elif (program, verb, words[-1]) == ("zpool", "get", "all-vdevs"):
+        for name, values in state["pools"][words[-2]].get("vdevs", {}).items():
+            for prop in words[-3].split(","):
+                print(f"{name}\t{prop}\t{values.get(prop, '-')}")
     elif (program, verb) == ("zpool", "get"):
         for prop in words[-2].split(","):
             print(f"{prop}\t{state['pools'][words[-1]]['properties'].get(prop, 'enabled')}")

@@ -414,6 +414,17 @@ def test_trace_roles_says_where_a_role_is_from(tmp_path: Path) -> None:
     assert "rule: postgresql" in out and out.count("role given") == 2
 
 
+@pytest.mark.usefixtures("home")
+def test_trace_roles_says_what_was_told_from_what_files_do(unknown: Trace) -> None:
+    words = ("trace", "roles", str(unknown.path), "--proposed", "--role", "**/j/*=data")
+    code, out, err = invoke(*words)
+    assert code == 0, err
+    told = {one["glob"].rpartition("/db/")[2]: one["by_use"] for one in _lines(unknown.path) if one["role"]}
+    assert told.pop("j/*.jnl") is False and told and all(told.values())
+    said = " ".join(out.split())
+    assert said.count("role given") == 1 and said.count("role told from this") == len(told)
+
+
 def _lines(path: Path) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = json.loads(invoke("trace", "roles", str(path), "--json")[1])
     return found

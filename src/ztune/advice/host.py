@@ -32,6 +32,7 @@ FEATURES = {
     "zstd_compress": "2.0",
     "blake3": "2.2",
 }
+VDEV_PROPERTIES_SINCE = "2.2"  # vdevprops(7)
 
 
 class CommandError(ZtuneError):
@@ -155,12 +156,28 @@ class LiveDataset:
 
 
 @dataclass(frozen=True)
+class VdevSectors:
+    """The ashift of a top-level vdev, and the largest physical sector of its disks, bytes; None where that is
+    not known."""
+
+    name: str
+    class_: str
+    ashift: int
+    physical: int | None
+
+
+@dataclass(frozen=True)
 class LivePool:
-    """A pool: some of its properties, and its vdevs by class, each "mirror 2" or "disk"."""
+    """A pool: some of its properties, and its vdevs by class, each "mirror 2" or "disk".
+
+    ``sectors``: of the vdevs whose ashift can be read. The property ashift of the pool does not tell it: that
+    is 0 where ZFS chose, and of the next vdev that is added.
+    """
 
     name: str
     properties: Mapping[str, str] = field(default_factory=dict)
     vdevs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    sectors: tuple[VdevSectors, ...] = field(default=(), compare=False)
 
     def has(self, class_: str) -> bool:
         """Whether it has vdevs of this class."""
@@ -268,24 +285,90 @@ def read_dataset(host: Host, name: str, version: str) -> LiveDataset:
 
 
 def read_pool(host: Host, name: str, version: str) -> LivePool:
-    """Return a pool's properties and vdevs."""
+    """Return a pool's properties and vdevs. Raises CommandError where these can't be read."""
     features = [f"feature@{f}" for f, since in FEATURES.items() if version_key(since) <= version_key(version)]
     wanted = ",".join(("ashift", "size", "free", "health", "readonly", *features))
     text = host.run(["zpool", "get", "-Hp", "-o", "property,value", wanted, name])
     properties = dict(line.split("\t", 1) for line in text.splitlines() if "\t" in line)
-    return LivePool(name, properties, vdevs_of(host.run(["zpool", "status", "-P", name]), name))
+    status = host.run(["zpool", "status", "-P", name])
+    return LivePool(name, properties, vdevs_of(status, name), _sectors(host, name, version, status))
+
+
+def _sectors(host: Host, pool: str, version: str, status: str) -> tuple[VdevSectors, ...]:
+    """Return the sectors of a pool's vdevs; ``status``: of `zpool status -P`."""
+    if version_key(version) < version_key(VDEV_PROPERTIES_SINCE):
+        return ()
+    command = ["zpool", "get", "-Hp", "-o", "name,property,value", "ashift,path", pool, "all-vdevs"]
+    try:
+        text = host.run(command)
+    except CommandError:
+        return ()
+    rows: dict[str, dict[str, str]] = {}
+    for line in text.splitlines():
+        parts = line.split("\t")
+        if len(parts) == 3:
+            rows.setdefault(parts[0], {})[parts[1]] = parts[2]
+    ashifts: dict[str, int] = {}  # of a vdev that is one disk by its path, as `zpool status -P` names it
+    for name, row in rows.items():
+        if row.get("ashift", "").isdigit():
+            ashifts[name] = ashifts[row.get("path", name)] = int(row["ashift"])
+    vdevs = [vdev for vdev in _listed(status, pool) if ashifts.get(vdev.name)]
+    physical = _physical(host, pool, status) if vdevs else {}
+    return tuple(
+        VdevSectors(
+            vdev.name,
+            vdev.class_,
+            ashifts[vdev.name],
+            max((physical[disk] for disk in vdev.disks if disk in physical), default=None),
+        )
+        for vdev in vdevs
+    )
+
+
+def _physical(host: Host, pool: str, status: str) -> dict[str, int]:
+    """Return the physical sector of each of a pool's disks, by the paths of ``status``, bytes; those that are
+    not known are left out."""
+    try:
+        real = host.run(["zpool", "status", "-L", "-P", pool])
+        rows = host.run(["lsblk", "-rnpo", "KNAME,PHY-SEC"]).splitlines()
+    except ZtuneError:
+        return {}
+    sizes = {words[0]: int(words[1]) for words in map(str.split, rows) if len(words) == 2}
+    named, found = ([d for v in _listed(text, pool) for d in v.disks] for text in (status, real))
+    if len(named) != len(found):
+        return {}  # a disk has come or gone between the two
+    return {name: sizes[disk] for name, disk in zip(named, found, strict=True) if disk in sizes}
 
 
 _HEADS = {"logs": "log", "cache": "cache", "special": "special", "dedup": "dedup", "spares": "spare"}
 
 
 def vdevs_of(status: str, pool: str) -> dict[str, tuple[str, ...]]:
-    """Return the vdevs by class from the text of ``zpool status``: {"data": ("mirror 2",), "log": ("disk",)}.
+    """Return the vdevs by class from the text of ``zpool status``: {"data": ("mirror 2",), "log": …}."""
+    found: dict[str, tuple[str, ...]] = {}
+    for vdev in _listed(status, pool):
+        kind = f"{vdev.name.split('-')[0]} {vdev.members}" if vdev.members else "disk"
+        found[vdev.class_] = (*found.get(vdev.class_, ()), kind)
+    return found
+
+
+@dataclass
+class _Listed:
+    """A top-level vdev of ``zpool status -P``; ``members``: 0 of a single disk; ``disks``: their paths."""
+
+    name: str
+    class_: str
+    members: int = 0
+    disks: list[str] = field(default_factory=list)
+
+
+def _listed(status: str, pool: str) -> list[_Listed]:
+    """Return the vdevs from the text of ``zpool status``.
 
     Its config section indents by two spaces a level: the pool and the heads of classes stand at the first,
     top-level vdevs at the second, the disks of a mirror or RAID-Z at the third.
     """
-    found: dict[str, list[list[str]]] = {}
+    found: list[_Listed] = []
     class_, inside = "data", False
     for line in status.splitlines():
         if line.lstrip("\t").startswith("NAME ") and "STATE" in line:
@@ -302,11 +385,11 @@ def vdevs_of(status: str, pool: str) -> dict[str, tuple[str, ...]]:
         depth = (len(body) - len(body.lstrip(" "))) // 2
         if depth == 0:
             class_ = "data" if words[0] == pool else _HEADS.get(words[0], words[0])
-        elif depth == 1:
-            found.setdefault(class_, []).append([words[0]])
-        elif depth == 2 and found.get(class_):
-            found[class_][-1].append(words[0])
-    return {
-        name: tuple(f"{v[0].split('-')[0]} {len(v) - 1}" if len(v) > 1 else "disk" for v in vdevs)
-        for name, vdevs in found.items()
-    }
+            continue
+        if depth == 1:
+            found.append(_Listed(words[0], class_))
+        elif depth == 2 and found:
+            found[-1].members += 1
+        if found and words[0].startswith("/"):
+            found[-1].disks.append(words[0])
+    return found

@@ -24,7 +24,7 @@ from ztune.onhost.words import ROLES
 from ztune.study import Dataset, DurabilityClass, Layout, Pool
 from ztune.study.durability import Judgement, judge
 from ztune.study.layout import parse_layout
-from ztune.units import format_size, parse_size
+from ztune.units import format_size, listed, parse_size
 
 REWRITE_SINCE = "2.3.4"  # zfs-rewrite(8)
 MAX_RECORDSIZE = "zfs_max_recordsize"
@@ -707,13 +707,35 @@ def _pool(pool: Pool, here: LivePool) -> tuple[list[str], list[str]]:
             f"The data disks were {', '.join(shapes)} where the layout was tried; pool {here.name} has "
             f"{', '.join(mine)}. That can't be changed on an existing pool, and the gains may differ."
         )
-    ashift = here.properties.get("ashift", "0")
-    if ashift not in {"0", "-", str(pool.ashift)}:
-        said.append(
-            f"ashift is {ashift} on pool {here.name} and {pool.ashift} in the layout. It is fixed when a "
-            f"vdev is made; another one takes a new pool."
-        )
+    said += _ashift(pool, here)
     return said, commands
+
+
+def _ashift(pool: Pool, here: LivePool) -> list[str]:
+    """Return where the ashift of a live pool is another than the layout's, or too small for its disks."""
+    said: list[str] = []
+    given = here.properties.get("ashift", "0")
+    values = sorted({v.ashift for v in here.sectors if v.class_ == "data"})
+    there = [str(v) for v in values] or ([] if given in {"0", "-"} else [given])
+    if there and there != [str(pool.ashift)]:
+        said.append(
+            f"ashift is {listed(there)}{', by vdev,' if len(there) > 1 else ''} on pool {here.name} and "
+            f"{pool.ashift} in the layout. It is fixed when a vdev is made; another one takes a new pool."
+        )
+    small = [
+        (v, v.physical)
+        for v in here.sectors
+        if v.class_ not in {"log", "cache", "spare"}  # which zpool remove takes out, to be added anew
+        if v.physical is not None and 1 << v.ashift < v.physical
+    ]
+    for vdev, physical in small[:1]:
+        more = f" (and {len(small) - 1} more)" if len(small) > 1 else ""
+        said.append(
+            f"ashift {vdev.ashift} of {vdev.name}{more} on pool {here.name} is too small for its disks: they "
+            f"have sectors of {physical:,} bytes, and read and write one for each smaller block. It is fixed "
+            f"when a vdev is made; another one takes a new pool."
+        )
+    return said
 
 
 def _restart(layout: Layout, live: Live) -> tuple[list[str], list[str]]:

@@ -26,6 +26,10 @@ class TwoFactor:
     ratio: Ratio
 
 
+def _tells(result: LayoutResult, measure: str) -> bool:
+    return measure in result.values and measure not in result.few_calls
+
+
 def _difference(a: LayoutResult, b: LayoutResult) -> list[str]:
     keys = {*a.settings, *b.settings}
     return sorted(k for k in keys if a.settings.get(k) != b.settings.get(k))
@@ -33,10 +37,10 @@ def _difference(a: LayoutResult, b: LayoutResult) -> list[str]:
 
 def two_factor(results: Sequence[LayoutResult], measure: str) -> list[TwoFactor]:
     """Return the interactions on ``measure``, for each square of four layouts in two settings that the run
-    has.
+    has; none from percentiles of too few calls.
     """
     neighbours: dict[str, list[tuple[str, LayoutResult]]] = defaultdict(list)
-    by_settings = {frozenset(c.settings.items()): c for c in results if measure in c.values}
+    by_settings = {frozenset(c.settings.items()): c for c in results if _tells(c, measure)}
     usable = list(by_settings.values())
     base = next((c for c in usable if c.baseline), None)
     for a in usable:

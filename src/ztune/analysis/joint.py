@@ -11,7 +11,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import fmean
+from statistics import fmean, median
 
 from ztune.analysis import demand
 from ztune.analysis.choose import as_good, plainest
@@ -222,11 +222,30 @@ def moved(pair: Pair, metric: str) -> Moved:
         if after.low is None or after.high is None or not before.low or not before.high:
             return Moved(middle, counted=middle)
         return Moved(middle, after.low / before.high, after.high / before.low, middle)
+    if (nothing := _with_nothing(pair, metric)) is not None:
+        return nothing
     found = pair.paired(metric)
     if found is None or not found.known:
         return Moved(1.0 if found is None else found.mean)
     settled = not found.low <= 1 <= found.high
     return Moved(found.mean, found.low, found.high, found.mean if settled else 1.0)
+
+
+def _with_nothing(pair: Pair, metric: str) -> Moved | None:
+    """Return a measured ratio of which blocks have 0 under one of the two layouts alone; None without such.
+
+    Pairing by logarithms leaves these blocks out. So it is the ratio of the medians, without an interval, and
+    counts where several blocks were measured and all say the same.
+    """
+    a, b = pair.a.values.get(metric, {}), pair.b.values.get(metric, {})
+    both = a.keys() & b.keys()
+    less = [b[k] == 0 for k in both if (a[k] == 0) != (b[k] == 0)]
+    if not less:
+        return None
+    middle = ratio(median(b[k] for k in both), median(a[k] for k in both))
+    found = math.inf if middle is None else middle
+    settled = 1 < len(both) == len(less) and len(set(less)) == 1
+    return Moved(found, counted=found if settled else 1.0)
 
 
 def _over(ways: Sequence[Moved]) -> Moved:

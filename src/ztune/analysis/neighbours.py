@@ -205,9 +205,9 @@ FIGURES = (("per_second", "rate"), ("latency_mean", "ms"), ("latency_p99", "ms")
 @dataclass(frozen=True)
 class MeasuredBeside:
     """One figure of a job on a layout: medians over the blocks alone and beside the other, and how many times
-    as much it is beside it, paired within blocks; None without a block that has both. ``together_s``: for how
-    many seconds both ran, the median. ``few_calls``: how many a percentile rests on, where these are too few
-    for it to be printed.
+    as much it is beside it, paired within blocks; None without a block that has both, and where it is 0 in
+    one. ``together_s``: for how many seconds both ran, the median. ``few_calls``: how many a percentile rests
+    on, where these are too few for it to be printed.
     """
 
     layout: str
@@ -267,8 +267,9 @@ def _figures(
         a, b = _values(alone, figure), _values(beside, figure)
         if figure == "seconds" and out and "latency_mean" in {one.figure for one in out}:
             continue  # a load of a given length
-        if a and b:
-            ratio = paired(b, a)
+        if a and b and (any(a.values()) or any(b.values())):
+            nothing = any(not a[k] or not b[k] for k in a.keys() & b.keys())
+            ratio = None if nothing else paired(b, a)  # its logarithms would leave such a block out
             out.append(
                 MeasuredBeside(
                     trial.layout_name,
@@ -299,6 +300,7 @@ def _values(jobs: Mapping[int, Mapping[str, Any]], figure: str) -> dict[int, flo
             value = (job.get("latency_ms") or {}).get(figure.removeprefix("latency_"))
         else:
             value = job.get(figure)
-        if isinstance(value, int | float) and value > 0:
+        # A rate of 0 is that of a job that got nothing done; a duration or a latency of 0 is none.
+        if isinstance(value, int | float) and (value > 0 or (value == 0 and figure == "per_second")):
             out[block] = float(value)
     return out

@@ -80,7 +80,15 @@ class Image:
         return total
 
     def _again(self) -> str:
-        return f"`ztune lab build --openzfs {self.openzfs}` makes it anew, within a minute"
+        # Nothing compiled of a kernel in user mode is kept, but the module of another kernel is.
+        how_long = "in ten to twenty minutes" if self.user_mode else "within a minute"
+        return f"{_command(self.openzfs, self.user_mode)} makes it anew, {how_long}"
+
+
+def _command(openzfs: str | None, user_mode: bool) -> str:
+    """Return the command that builds an image, in backquotes."""
+    words = [*(["--user-mode"] if user_mode else []), *(["--openzfs", openzfs] if openzfs else [])]
+    return f"`{' '.join(['ztune lab build', *words])}`"
 
 
 def _sum(path: Path) -> str:
@@ -130,12 +138,12 @@ def find(openzfs: str | None = None, *, user_mode: bool = False) -> Image:
     have = [image for image in built() if image.user_mode == user_mode]
     if not have:
         raise MissingError(
-            "the lab is not built here; `ztune lab build` does it once (ten to twenty minutes)"
+            f"the lab is not built here; {_command(None, user_mode)} does it once (ten to twenty minutes)"
         )
     for image in have:
         if openzfs is None or matches(image.openzfs, openzfs):
             return image
     raise InputError(
         f"the lab has OpenZFS {', '.join(image.openzfs for image in have)}, not {openzfs}; "
-        f"`ztune lab build --openzfs {openzfs}` adds it"
+        f"{_command(openzfs, user_mode)} adds it"
     )

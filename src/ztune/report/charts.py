@@ -275,7 +275,14 @@ def now_and_then(figures: Sequence[BriefFigure], wide: int = 1040, *, stacked: b
     if not rows:
         return Markup("")
     left, right, tall, above = (0, 130, 62, 18) if stacked else (250, 320, 44, 0)
-    room = wide - left - right
+    # What stands behind a bar shortens all, where it would end beyond the edge: the letters of wide fonts.
+    beyond = [
+        (wide - left - 8 - 6.8 * len(value) - 8.2 * len(change)) / share
+        for figure, bars in rows
+        for share, value, change in ((bars[0], figure.now, ""), (bars[1], figure.then, f" {figure.change}"))
+        if share > 0
+    ]
+    room = max(0.0, min(wide - left - right, *beyond))
     label = "What the recommended layout changes: " + "; ".join(
         f"{f.label}, {f.now} now, {f.then} recommended" for f, _ in rows
     )
@@ -305,10 +312,10 @@ def now_and_then(figures: Sequence[BriefFigure], wide: int = 1040, *, stacked: b
 
 
 def dots(cells: Sequence[LayoutResult], key: str, chosen: LayoutResult | None, wide: int = 1040) -> Markup:
-    """Return one row per layout with a dot for each block, the median, and its interval; empty without
-    values.
+    """Return one row per layout with a dot for each block, the median, and its interval; none of a percentile
+    of too few calls. Empty without rows.
     """
-    rows = [c for c in cells if key in c.values]
+    rows = [c for c in cells if key in c.values and key not in c.few_calls]
     values = [v for c in rows for v in c.values[key].values()]
     if not values:
         return Markup("")

@@ -103,8 +103,10 @@ def _figures(r: JointRecommendation) -> list[BriefFigure]:
     out = []
     for job in jobs:
         ratio = job.joint_ratio.ratio
-        matters = ratio is None or max(ratio, 1 / ratio if ratio else 0.0) > 1 + r.within
-        kind: Literal["less", "more", ""] = "" if not matters else "less" if ratio and ratio < 1 else "more"
+        less = ratio is not None and ratio * (1 + r.within) < 1
+        kind: Literal["less", "more", ""] = (
+            "less" if less else "more" if ratio is None or ratio > 1 + r.within else ""
+        )
         change = f"{_times(job.joint_ratio)} {job.label}"
         out.append(BriefFigure(f"{job.workload or job.name} ({job.run})", "", "", change, kind, True))
     if len(jobs) < len(r.jobs):

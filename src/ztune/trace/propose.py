@@ -30,6 +30,8 @@ APPENDED = 5
 """Writes of each file: a log that is not synced has as many, and a small file written at once has fewer."""
 LEFT_OUT = 0.05
 """Of all bytes that were read and written: files of one kind without a role that moved so much are named."""
+PROPOSED = "proposed-roles"
+"""Code of a trace's warning that roles were told from what the files do."""
 _NAMED = 3  # kinds of files that a sentence names
 
 
@@ -39,6 +41,7 @@ class RoleProposal:
 
     ``role``: what they have; ``proposed``: what they should have, None where they show too little.
     ``known_as``: the well-known layout whose rule says the role, or that they have none; "" where none does.
+    ``by_use``: whether they have the role from what they do, as far as the trace says so.
     """
 
     glob: str
@@ -51,6 +54,7 @@ class RoleProposal:
     """Bytes; so for ``written``."""
     written: int
     syncs: int
+    by_use: bool
 
     @property
     def rule(self) -> str:
@@ -72,6 +76,7 @@ def proposals(trace: Trace) -> list[RoleProposal]:
     every = summarise(trace).files
     in_order = [file for one in every if one.writes.sequential for file in entries[one.name]]
     used = orders(trace, {file.id: file.size_start for file in in_order})
+    taken = any(warning.code == PROPOSED for warning in trace.manifest.warnings)
     for group in every:
         left_out = group.role is None and rules.knows(group.name)
         kinds.setdefault((_glob(group.name), group.role, left_out), []).append(group)
@@ -83,6 +88,7 @@ def proposals(trace: Trace) -> list[RoleProposal]:
             groups,
             [file for name in dict.fromkeys(g.name for g in groups) for file in entries[name]],
             used,
+            taken,
         )
         for (glob, role, left_out), groups in kinds.items()
     ]
@@ -152,20 +158,23 @@ def _proposal(
     groups: Sequence[GroupSummary],
     files: Sequence[TraceFile],
     used: Mapping[int, FileOrder],
+    taken: bool,
 ) -> RoleProposal:
     proposed, why = _by_use(groups, files, [used[file.id] for file in files if file.id in used])
     if left_out:
         proposed, why = None, "no file of a database"
+    known = _known_as(groups[0].name, role, left_out)
     return RoleProposal(
         glob=glob,
         files=len(groups),
         role=role,
         proposed=proposed if role is None else None,
         why=why,
-        known_as=_known_as(groups[0].name, role, left_out),
+        known_as=known,
         read=sum(g.reads.bytes for g in groups),
         written=sum(g.writes.bytes for g in groups),
         syncs=sum(g.syncs for g in groups),
+        by_use=taken and not known and role is not None and role == proposed,
     )
 
 

@@ -26,14 +26,12 @@ from ztune.trace.manifest import (
     Warning_,
     write_synced,
 )
-from ztune.trace.propose import RoleProposal
+from ztune.trace.propose import PROPOSED, RoleProposal
 from ztune.trace.reader import Trace
 from ztune.trace.roles import RoleRules
 from ztune.trace.touched import TouchedBlocks
 from ztune.units import listed
 
-PROPOSED = "proposed-roles"
-"""Code of the warning that roles were told from what the files do."""
 _MOST = 4  # kinds of files that a sentence names
 _SEED = 1  # as where traces are recorded
 

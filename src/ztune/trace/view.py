@@ -399,7 +399,7 @@ def _by(one: RoleProposal) -> str:
     """Say who gave the files their role."""
     if one.known_as:
         return f"; rule: {one.known_as}"
-    return "; role given" if one.role else ""
+    return "; role told from this" if one.by_use else "; role given" if one.role else ""
 
 
 def file_list(console: Console, manifest: Manifest, role: str | None) -> None:
