@@ -51,8 +51,8 @@ def read(path: Path, columns: list[str] | None, files: int) -> pa.Table:
 def parts(path: Path, columns: Sequence[str], files: int) -> Iterator[pa.Table]:
     """Give the named columns (default: all) of the events of ``path``, checked, a row group at a time.
 
-    That is a million events, so that a long recording takes no more memory than a short one. ``files``: how
-    many the trace has. At least one is given, which may be empty. The next is read while one is in use.
+    So a long recording takes no more memory than a short one. ``files``: how many the trace has. At least
+    one is given, which may be empty. The next is read while one is in use.
     Raises InputError if it is damaged.
     """
     names = list(columns) or list(EVENTS.names)

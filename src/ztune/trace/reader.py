@@ -102,7 +102,7 @@ class Trace:
         return {name: table.column(name).to_numpy() for name in table.column_names}
 
     def parts(self, *names: str) -> Iterator[Columns]:
-        """Give what ``columns`` does, a million events at a time; at least one part, which may be empty."""
+        """Give what ``columns`` does, a group of rows at a time; at least one part, which may be empty."""
         from ztune.trace import parquet  # see ``table``
 
         self._verify()
