@@ -129,16 +129,16 @@ def _calls(key: str, call: str) -> dict[str, Compared]:
     }
 
 
-def _by_job(key: str, call: str, of_job: str) -> dict[str, Compared]:
+def _by_job(key: str, call: str) -> dict[str, Compared]:
     """Return the figures of a call as the job itself measured it, which fio does, in the kernel too."""
 
     def read(figure: str) -> Callable[[LayoutResult], float | None]:
         def one(candidate: LayoutResult) -> float | None:
             found = [
-                number_at(role, of_job, "latency_ms", figure)
+                number_at(role, call, "latency_ms", figure)
                 for result in candidate.results.values()
                 for role in result["job"].get("details", {}).get("roles", {}).values()
-                if (number_at(role, of_job, "operations") or 0) > 0
+                if (number_at(role, call, "operations") or 0) > 0
             ]
             known = [value for value in found if value is not None]
             return statistics.median(known) if known else None
@@ -190,8 +190,8 @@ COMPARED: dict[str, Compared] = {
     # a hit: a replay takes nothing for it, a mount the copy. It says something only where most reads wait.
     "read_ms": Compared("read, mean", _read("model", "read_latency_ms", "mean"), total=True),
     **_calls("read", "read"),
-    **_by_job("fsync", "sync", "sync"),
-    **_by_job("pread", "read", "read"),
+    **_by_job("fsync", "sync"),
+    **_by_job("pread", "read"),
 }
 
 

@@ -80,6 +80,16 @@ class Executor(Protocol):
         """Stop what runs, and wait until it has ended."""
 
 
+@dataclass(frozen=True)
+class _AtWork:
+    """A replay whose engine runs, and what that may take: of one job, where it runs by itself."""
+
+    planned: PlannedReplay
+    tell: Progress
+    room: EngineRoom
+    thread: threading.Thread
+
+
 class LocalExecutor:
     """The cores of this machine.
 
@@ -92,10 +102,8 @@ class LocalExecutor:
         self.room = 0
         self._stop = threading.Event()
         self._ended: queue.SimpleQueue[Ended] = queue.SimpleQueue()
-        self._running: dict[int, tuple[PlannedReplay, threading.Thread]] = {}
-        self._tell: dict[int, Progress] = {}
-        self._need_more: deque[PlannedReplay] = deque()
-        self._by_itself: PlannedReplay | None = None
+        self._running: dict[int, _AtWork] = {}
+        self._need_more: deque[tuple[PlannedReplay, Progress]] = deque()
 
     def open(self, replay: Replay, spec: Mapping[str, Any], jobs: int) -> None:
         """Take ``jobs`` cores, or as many as memory allows."""
@@ -104,9 +112,10 @@ class LocalExecutor:
 
     def choose(self, waiting: Sequence[PlannedReplay]) -> PlannedReplay | None:
         """Return the first that does not wait for an image that another one is making, else the first."""
-        if self._by_itself is not None or len(self._running) >= self.at_once:
+        by_itself = any(one.room.jobs == 1 for one in self._running.values())
+        if by_itself or len(self._running) >= self.at_once:
             return None
-        under_way = {planned.work.key for planned, _ in self._running.values()}
+        under_way = {one.planned.work.key for one in self._running.values()}
         for planned in waiting:
             if planned.work.key not in under_way or loaded.is_there(planned.work.key):
                 return planned
@@ -114,30 +123,25 @@ class LocalExecutor:
 
     def begin(self, planned: PlannedReplay, tell: Progress) -> None:
         """Begin it in a thread of its own."""
-        self._tell[planned.number] = tell
-        self._start(planned, planned.replay.room)
+        self._start(planned, tell, planned.replay.room)
 
     def ended(self, timeout_s: float) -> Ended | None:
         """Wait for a thread."""
         if self._need_more and not self._running:
-            self._by_itself = self._need_more.popleft()
-            self._start(self._by_itself, replace(self._by_itself.replay.room, jobs=1))
+            planned, tell = self._need_more.popleft()
+            self._start(planned, tell, replace(planned.replay.room, jobs=1))
         try:
             planned, outcome = self._ended.get(timeout=timeout_s)
         except queue.Empty:
             return None
-        self._running.pop(planned.number)[1].join()
-        if planned is self._by_itself:
-            self._by_itself = None
-        elif isinstance(outcome, Outcome) and outcome.of_place and planned.replay.room.jobs > 1:
-            self._need_more.append(planned)
+        done = self._running.pop(planned.number)
+        done.thread.join()
+        if isinstance(outcome, Outcome) and outcome.of_place and done.room.jobs > 1:
+            self._need_more.append((planned, done.tell))
             return None
-        del self._tell[planned.number]
         return planned, outcome
 
-    def _start(self, planned: PlannedReplay, room: EngineRoom) -> None:
-        tell = self._tell[planned.number]
-
+    def _start(self, planned: PlannedReplay, tell: Progress, room: EngineRoom) -> None:
         def work() -> None:
             try:
                 engine = planned.replay.engine
@@ -146,7 +150,7 @@ class LocalExecutor:
                 self._ended.put((planned, error))
 
         thread = threading.Thread(target=work, daemon=True)
-        self._running[planned.number] = planned, thread
+        self._running[planned.number] = _AtWork(planned, tell, room, thread)
         thread.start()
 
     def hosts(self) -> list[HostProgress]:
@@ -156,12 +160,10 @@ class LocalExecutor:
     def stop(self) -> None:
         """Stop the engines, and wait for their threads."""
         self._stop.set()
-        for _, thread in self._running.values():
-            if thread.ident is not None:  # it was begun before the interruption came
-                thread.join()
+        for one in self._running.values():
+            if one.thread.ident is not None:  # it was begun before the interruption came
+                one.thread.join()
         self._running.clear()
-        self._tell.clear()
         self._need_more.clear()
-        self._by_itself = None
         self._ended = queue.SimpleQueue()
         self._stop.clear()
