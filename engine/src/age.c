@@ -149,7 +149,6 @@ static int adjust(int pool)
 		for (bytes = 0; rc == 0 && bytes < MIN(target - s.allocated, FILL_GROUP);)
 			rc = add_file(pool, target - s.allocated - bytes, &bytes);
 		pool_sync(pool);
-		clockwork_wait_evicted();
 		pool_filled(pool, &s);
 		A.files->progress((double)A.done / (double)MAX(A.total, 1));
 	}
@@ -231,7 +230,6 @@ static int rewrite(const spec_file_t *f)
 			commit(file);
 		if (A.writes >= TXG_WRITES || A.dirty >= TXG_BYTES)
 			end_group(pool);
-		clockwork_wait_evicted();
 		A.files->progress((double)A.done / (double)MAX(A.total, 1));
 	}
 	free(at);

@@ -61,7 +61,6 @@ typedef struct {
 
 typedef struct {
 	stream_t identities, choices;
-	bool exact; /* this thread knows the ARC's size exactly */
 } local_t;
 
 static local_t *local(void)
@@ -132,107 +131,6 @@ taskq_t *taskq_create(const char *name, int threads, pri_t pri, int least, int m
 		flags &= ~(uint_t)TASKQ_THREADS_CPU_PCT;
 	}
 	return real(name, threads, pri, least, most, flags);
-}
-
-/* --- the ARC's eviction --- */
-
-/*
- * A thread evicts while others go on, and begins only when the ARC is larger than its limit by a block of the largest
- * size (16 MiB) and by what its sums don't know exactly (16 times the block last counted): a quarter and more of a small
- * ARC.  The replay has it done whenever nothing else is under way, and exactly, so that what is cached for the next
- * operation depends neither on how fast that thread was nor on these allowances.
- */
-static zthr_t *evict_thread;
-static zthr_checkfunc_t *evict_check;
-static pthread_mutex_t evict_lock = PTHREAD_MUTEX_INITIALIZER;
-static pthread_cond_t evict_cond = PTHREAD_COND_INITIALIZER;
-static uint64_t evict_asked; /* times the thread was woken */
-static uint64_t evict_done;  /* how many of them it has answered */
-
-/* The thread's state is locked while it checks: who wakes it comes before the check, or when it sleeps again. */
-static boolean_t check_evict(void *arg, zthr_t *t)
-{
-	uint64_t asked = __atomic_load_n(&evict_asked, __ATOMIC_SEQ_CST);
-	boolean_t more = evict_check(arg, t);
-
-	if (!more && asked != __atomic_load_n(&evict_done, __ATOMIC_RELAXED)) {
-		(void)pthread_mutex_lock(&evict_lock);
-		__atomic_store_n(&evict_done, asked, __ATOMIC_RELAXED);
-		(void)pthread_cond_broadcast(&evict_cond);
-		(void)pthread_mutex_unlock(&evict_lock);
-	}
-	return more;
-}
-
-zthr_t *zthr_create_timer(const char *name, zthr_checkfunc_t *check, zthr_func_t *func, void *arg, hrtime_t wait,
-    pri_t pri)
-{
-	typedef zthr_t *create_fn(const char *, zthr_checkfunc_t *, zthr_func_t *, void *, hrtime_t, pri_t);
-	static create_fn *real;
-
-	if (real == NULL)
-		real = (create_fn *)(uintptr_t)dlsym(RTLD_NEXT, "zthr_create_timer");
-	if (strcmp(name, "arc_evict") != 0)
-		return real(name, check, func, arg, wait, pri);
-	evict_check = check;
-	evict_thread = real(name, check_evict, func, arg, wait, pri);
-	return evict_thread;
-}
-
-zthr_t *zthr_create(const char *name, zthr_checkfunc_t *check, zthr_func_t *func, void *arg, pri_t pri)
-{
-	return zthr_create_timer(name, check, func, arg, 0, pri);
-}
-
-void zthr_wakeup(zthr_t *t)
-{
-	typedef void wakeup_fn(zthr_t *);
-	static wakeup_fn *real;
-
-	if (real == NULL)
-		real = (wakeup_fn *)(uintptr_t)dlsym(RTLD_NEXT, "zthr_wakeup");
-	if (t == evict_thread)
-		(void)__atomic_add_fetch(&evict_asked, 1, __ATOMIC_SEQ_CST);
-	real(t);
-}
-
-/* Only asked of the ARC's sizes, by what decides whether to evict. */
-int64_t aggsum_lower_bound(aggsum_t *sum)
-{
-	typedef int64_t bound_fn(aggsum_t *);
-	static bound_fn *real;
-
-	if (local()->exact)
-		return (int64_t)aggsum_value(sum) + (sum == &arc_sums.arcstat_size ? ARC_ALLOWANCE : 0);
-	if (real == NULL)
-		real = (bound_fn *)(uintptr_t)dlsym(RTLD_NEXT, "aggsum_lower_bound");
-	return real(sum);
-}
-
-void clockwork_wait_evicted(void)
-{
-	uint64_t asked = __atomic_load_n(&evict_asked, __ATOMIC_SEQ_CST);
-
-	if (asked == __atomic_load_n(&evict_done, __ATOMIC_RELAXED))
-		return;
-	(void)pthread_mutex_lock(&evict_lock);
-	while (evict_done < asked)
-		(void)pthread_cond_wait(&evict_cond, &evict_lock);
-	(void)pthread_mutex_unlock(&evict_lock);
-}
-
-uint64_t clockwork_evict(void)
-{
-	uint64_t too_young = wmsum_value(&arc_sums.arcstat_evict_skip);
-
-	clockwork_wait_evicted();
-	if (aggsum_value(&arc_sums.arcstat_size) <= arc_c)
-		return 0;
-	local()->exact = true;
-	ARC_EVICT();
-	local()->exact = false;
-	clockwork_wait_evicted();
-	return wmsum_value(&arc_sums.arcstat_evict_skip) - too_young;
 }
 
 /* What OpenZFS keeps of decompressed blocks is a share of this; it looks once a second whether it keeps more. */

@@ -1,7 +1,7 @@
 /*
- * What OpenZFS takes from its surroundings: random numbers, the number of processors, how exactly the ARC keeps its
- * limit.  The library's own user-space versions are chance or this machine's; the functions here take their place (the
- * dynamic linker finds the executable's first).  Its threads and clocks: vtime.h.
+ * What OpenZFS takes from its surroundings: random numbers and the number of processors.  The library's own user-space
+ * versions are chance or this machine's; the functions here take their place (the dynamic linker finds the executable's
+ * first).  Its threads and clocks: vtime.h.
  */
 #ifndef ZTUNE_CLOCKWORK_H
 #define ZTUNE_CLOCKWORK_H
@@ -11,14 +11,6 @@
 
 /* Before kernel_init: seed of the random numbers; processors of the modelled host, 0 = one. */
 void clockwork_init(uint64_t seed, int processors);
-
-/* Returns when the ARC's eviction thread, if it was woken, sleeps again. */
-void clockwork_wait_evicted(void);
-/*
- * Evicts what the ARC holds beyond its limit, as far as OpenZFS will; returns when that is done, with the number of
- * blocks that it passed over because they were prefetched less than a second ago.
- */
-uint64_t clockwork_evict(void);
 
 /*
  * Lets go of the blocks that OpenZFS keeps decompressed for its next reader, beside the ARC; it takes a virtual second

@@ -414,40 +414,17 @@ int files_do(const op_t *o)
 	return rc;
 }
 
-/*
- * Before an operation the ARC is within its limit, or a database is cached here that is not on real ZFS.  Beyond it only
- * that may be which OpenZFS can't evict, there as here: what is dirty, in use, or was prefetched a moment ago.
- */
-#define ARC_TOLERANCE 5 /* percent of the limit */
-#define ARC_TRIES 16
-
-int files_limit_arc(void)
+void files_note_arc(void)
 {
-	uint64_t limit = R.spec->arc_max, size, evictable, pinned;
+	uint64_t size, evictable;
 
 	if (R.spec->rate > 1) {
 		sampled_let_go();
-		limit = sampled_arc_limit(limit, R.whole);
+		(void)sampled_arc_limit(R.spec->arc_max, R.whole);
 	}
-
-	/* While something is evicted other threads go on, and let go of more. */
-	for (int i = 0; i < ARC_TRIES; i++) {
-		uint64_t too_young = clockwork_evict();
-
-		pool_arc_size(&size, &evictable);
-		pinned = too_young > 0 ? size : size - MIN(evictable, size);
-		if (size <= MAX(limit, pinned) + limit / 100 * ARC_TOLERANCE)
-			break;
-	}
+	pool_arc_size(&size, &evictable);
 	if (size > R.r->arc_most) {
 		R.r->arc_most = size;
-		R.r->arc_most_pinned = pinned;
+		R.r->arc_most_pinned = size - MIN(evictable, size);
 	}
-	if (size <= MAX(limit, pinned) + MAX(limit / 100 * ARC_TOLERANCE, SPA_MAXBLOCKSIZE / 2))
-		return 0;
-	(void)err_set(R.err,
-	    "OpenZFS's ARC holds %llu MiB where %llu MiB are its limit, and %llu MiB of them could be evicted: "
-	    "what was replayed so far does not count.",
-	    (unsigned long long)size >> 20, (unsigned long long)limit >> 20, (unsigned long long)evictable >> 20);
-	return EXIT_FAILED;
 }

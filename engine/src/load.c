@@ -10,7 +10,6 @@ static void group_grew(int pool, uint64_t bytes)
 		pool_next_txg(pool);
 		R.group[pool] = 0;
 	}
-	clockwork_wait_evicted();
 }
 
 /* Writes a part of a file. */

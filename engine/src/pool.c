@@ -657,9 +657,15 @@ static uint64_t evictable(arc_state_t *state)
 	    (uint64_t)zfs_refcount_count(&state->arcs_esize[ARC_BUFC_METADATA]);
 }
 
+/* Not by aggsum_value(): OpenZFS would know the size exactly after it, and begin to evict sooner than without. */
 void pool_arc_size(uint64_t *size, uint64_t *can_go)
 {
-	*size = aggsum_value(&arc_sums.arcstat_size);
+	const aggsum_t *sum = &arc_sums.arcstat_size;
+	int64_t now = (int64_t)sum->as_lower_bound;
+
+	for (uint_t i = 0; i < sum->as_numbuckets; i++)
+		now += sum->as_buckets[i].asc_delta + (int64_t)sum->as_buckets[i].asc_borrowed;
+	*size = (uint64_t)now;
 	*can_go = evictable(arc_mru) + evictable(arc_mfu);
 }
 

@@ -53,7 +53,6 @@ void replay_quiesce(void)
 		before = now;
 		vtime_sleep_until(vtime_now() + 3000000);
 	}
-	clockwork_wait_evicted();
 }
 
 void replay_settle(void)
@@ -339,8 +338,9 @@ int replay_run(const spec_t *spec, const ops_t *ops, const char *image, result_t
 	if ((rc = load_begin(image != NULL)) != 0)
 		return rc;
 	stands_note_whole();
-	if ((rc = threads_warm(&first)) != 0 || (rc = files_limit_arc()) != 0)
+	if ((rc = threads_warm(&first)) != 0)
 		return rc;
+	files_note_arc();
 
 	note_txgs();
 	stands_note_space();

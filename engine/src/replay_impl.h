@@ -189,8 +189,8 @@ void files_destroy(rfile_t *f);
 void files_shadow(rfile_t *f, uint64_t off, uint64_t len, const uint8_t *buf);
 /* A write of the pool's past. */
 int files_age(const spec_file_t *f, uint64_t off, uint64_t len);
-/* Has the ARC within its limit; EXIT_FAILED where OpenZFS does not keep that. */
-int files_limit_arc(void);
+/* Before an operation: how large the ARC is, and how large it may be where a part of it stands for the whole. */
+void files_note_arc(void);
 
 /* threads.c: brings into the caches what the trace begins with; done: how many of its operations that are. */
 int threads_warm(uint64_t *done);

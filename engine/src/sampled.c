@@ -5,6 +5,7 @@
 #include "chance.h"
 #include "filelayer_impl.h"
 #include "own.h"
+#include "pool.h"
 #include "spec.h"
 #include "weights.h"
 
@@ -181,6 +182,23 @@ uint64_t sampled_arc_limit(uint64_t limit, uint64_t there)
 				whole += groups[i][k].whole;
 	arc_c = limit + (uint64_t)(whole * (1.0 - 1.0 / weights_rate()));
 	return arc_c;
+}
+
+/*
+ * OpenZFS begins to evict where a lower bound of the ARC's size, too low by 16 and more of the blocks last counted, is
+ * above the limit by a block of the largest size.  Of an ARC that stands for a larger one both are a part.
+ */
+int64_t aggsum_lower_bound(aggsum_t *sum)
+{
+	typedef int64_t bound_fn(aggsum_t *);
+	REAL(bound_fn, "aggsum_lower_bound");
+	int64_t bound = real(sum);
+	uint64_t size, evictable;
+
+	if (weights_rate() <= 1.0 || sum != &arc_sums.arcstat_size)
+		return bound;
+	pool_arc_size(&size, &evictable);
+	return bound + (int64_t)((double)((int64_t)size - bound + ARC_ALLOWANCE) * (1.0 - 1.0 / weights_rate()));
 }
 
 /*

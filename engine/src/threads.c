@@ -284,10 +284,7 @@ static void call(uint64_t i)
 		turns_end(&R.threads[o->thread]); /* it may be waiting for who waits for that */
 		(void)vtime_wait(&R.files[file].waiting, VTIME_NEVER);
 	}
-	if ((rc = files_limit_arc()) != 0) {
-		stop(rc);
-		return;
-	}
+	files_note_arc();
 	if (commits && order_syncs(o)) {
 		leads = take_log(log, *asked);
 		*asked = 0;
@@ -786,7 +783,6 @@ int threads_warm(uint64_t *done)
 		if ((rc = files_read(f, (uint64_t)R.ops->op[i].offset, (uint64_t)R.ops->op[i].size, &got)) != 0)
 			return rc;
 		R.r->warm_bytes += got;
-		(void)clockwork_evict();
 	}
 	if (i > 0) {
 		replay_quiesce();

@@ -33,7 +33,6 @@
 #include <sys/zil_impl.h>
 #include <sys/zio.h>
 #include <sys/zio_impl.h>
-#include <sys/zthr.h>
 #include <zfeature_common.h>
 #include <zfs_prop.h>
 
@@ -50,13 +49,11 @@
 #define TX_WAIT_FLAG TXG_WAIT
 #endif
 
-/* What the ARC may be larger than its limit before anything is evicted (arc_is_overflowing()), and asking for it. */
+/* What the ARC may be larger than its limit before anything is evicted (arc_is_overflowing()). */
 #if OPENZFS_NUMBER >= 20300
 #define ARC_ALLOWANCE ((int64_t)zfs_max_recordsize)
-#define ARC_EVICT() arc_wait_for_eviction(0, B_TRUE, B_FALSE)
 #else
 #define ARC_ALLOWANCE ((int64_t)MAX(SPA_MAXBLOCKSIZE, arc_c >> 8) / 2)
-#define ARC_EVICT() arc_wait_for_eviction(0, B_FALSE)
 #endif
 
 /* Newer versions can refuse disks that have other sectors than those that are there. */

@@ -158,25 +158,38 @@ def test_engines_give_way(tmp_path: Path, noise: Path) -> None:
 
 @pytest.mark.parametrize(
     ("ratio", "n"),
-    [(1.3, 500), *(pytest.param(ratio, 1500, marks=pytest.mark.long) for ratio in (1.0, 1.3, 1.6))],
+    [(2.0, 500), *(pytest.param(ratio, 1500, marks=pytest.mark.long) for ratio in (1.6, 2.0))],
 )
 def test_the_arc_keeps_its_limit(tmp_path: Path, noise: Path, ratio: float, n: int) -> None:
-    """Records of 1M, a database about as large as the ARC: what is read does not depend on the seed."""
+    """Records of 1M, a database larger than the ARC: what is read does not depend on the seed."""
     size = int(64 * ratio) * MIB
     reads: list[int] = []
     for seed in (1, 2, 3):
         s = spec(noise, size=size, properties={"recordsize": "1M"}, seed=seed)
         measure = replay(tmp_path, s, half_and_half(n, size))["measure"]
         arc = measure["arc"]
-        assert arc["size_end"] <= 1.05 * arc["c_max"]
-        assert arc["size_max_pinned"] <= arc["size_max"] <= 1.05 * arc["c_max"]
+        assert arc["size_max_pinned"] <= arc["size_max"] <= allowed(arc, MIB)
         reads.append(measure["physical"]["reads"])
     # docs/recommendation.md: replays of one trace repeat to 3 % in operations.
     middle = sorted(reads)[1]
     assert all(abs(one - middle) <= 0.03 * middle for one in reads), reads
     assert min(reads) > n / 5, (
-        "a database of the ARC's size and more is not cached whole: half of it is dirty"
+        "a database larger than what the ARC may hold is not cached whole: half of it is dirty"
     )
+
+
+def test_a_database_of_the_size_of_the_arc_is_cached_whole(tmp_path: Path, noise: Path) -> None:
+    """As in the kernel, which reads each record once, since an ARC of 64 MiB grows to 80 before it evicts."""
+    size = 64 * MIB
+    s = spec(noise, size=size, properties={"recordsize": "1M"})
+    measure = replay(tmp_path, s, half_and_half(500, size))["measure"]
+    assert measure["arc"]["size_max"] > measure["arc"]["c_max"]
+    assert measure["physical"]["read_bytes"] <= 1.1 * size
+
+
+def allowed(arc: dict[str, int], block: int) -> int:
+    """Return how large OpenZFS lets an ARC of blocks of that size be (arc_is_overflowing(), aggsum_add())."""
+    return arc["c_max"] + 16 * MIB + 2 * 16 * block + (arc["c_max"] >> 8)
 
 
 def half_and_half(n: int, size: int) -> Ops:
@@ -192,4 +205,5 @@ def test_what_is_dirty_may_pass_the_limit(tmp_path: Path, noise: Path) -> None:
     """Four records of 16M fill the ARC: what is in use can't be evicted, and the result says how much."""
     s = spec(noise, size=192 * MIB, properties={"recordsize": "16M"})
     arc = replay(tmp_path, s, half_and_half(60, 192 * MIB))["measure"]["arc"]
-    assert arc["size_max"] <= max(arc["c_max"], arc["size_max_pinned"]) + 0.05 * arc["c_max"]
+    assert arc["size_max_pinned"] > arc["c_max"]
+    assert arc["size_max"] <= max(allowed(arc, 16 * MIB), arc["size_max_pinned"])
