@@ -414,6 +414,24 @@ int files_do(const op_t *o)
 	return rc;
 }
 
+int files_begin_logs(void)
+{
+	const fl_attr_t nothing = {0};
+	bool commit;
+	int error;
+
+	for (size_t i = 0; i < R.spec->ndatasets; i++) {
+		if ((error = fl_setattr(fl_root(R.vols[i]), 0, &nothing, &commit)) != 0) {
+			(void)err_set(R.err, "The intent log of %s can't be begun: %s.", R.spec->datasets[i].name,
+			    strerror(error));
+			return EXIT_FAILED;
+		}
+		fl_commit_volume(R.vols[i]);
+	}
+	replay_settle();
+	return 0;
+}
+
 void files_note_arc(void)
 {
 	uint64_t size, evictable;

@@ -338,7 +338,7 @@ int replay_run(const spec_t *spec, const ops_t *ops, const char *image, result_t
 	if ((rc = load_begin(image != NULL)) != 0)
 		return rc;
 	stands_note_whole();
-	if ((rc = threads_warm(&first)) != 0)
+	if ((rc = threads_warm(&first)) != 0 || (rc = files_begin_logs()) != 0)
 		return rc;
 	files_note_arc();
 

@@ -189,6 +189,11 @@ void files_destroy(rfile_t *f);
 void files_shadow(rfile_t *f, uint64_t off, uint64_t len, const uint8_t *buf);
 /* A write of the pool's past. */
 int files_age(const spec_file_t *f, uint64_t off, uint64_t len);
+/*
+ * Before the measure.  A database in use has its intent logs; without them each first commit would wait for the transaction
+ * group that makes one.
+ */
+int files_begin_logs(void);
 /* Before an operation: how large the ARC is, and how large it may be where a part of it stands for the whole. */
 void files_note_arc(void);
 

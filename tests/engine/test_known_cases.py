@@ -92,8 +92,8 @@ def test_log_and_bias(
     assert m["zil"]["commits"] == n
     assert m["zil"][kind] == n
     assert m["zil"]["itx_copied"] == 0
-    # The first commit makes the log and waits for a transaction group; versions differ in what is written.
-    assert m["zil"]["writes"] == pytest.approx(n, abs=1)
+    # The log's last block before was of a small commit, so the first of these are in two; versions differ.
+    assert m["zil"]["writes"] == pytest.approx(n, abs=2)
     assert m["zil"]["slog_writes"] == (m["zil"]["writes"] if on_slog else 0)
     # 8 KB of data and a header need 12 KB of log; a pointer alone 4 KB.
     assert m["zil"]["bytes"] == pytest.approx(n * (4096 if logbias == "throughput" else 12288), rel=0.02)
@@ -144,8 +144,9 @@ def test_sync_property(tmp_path: Path, noise: Path) -> None:
     for sync in ("standard", "always", "disabled"):
         out = replay(tmp_path, spec(noise, properties={"recordsize": "4K", "sync": sync}), ops)
         zil[sync] = out["measure"]["zil"]
-    assert zil["standard"]["writes"] == pytest.approx(20, abs=1)
-    assert zil["always"]["writes"] == pytest.approx(40, abs=1)
+    # The first in two or three blocks, as the log's last one before was small.
+    assert zil["standard"]["writes"] == pytest.approx(20, abs=2)
+    assert zil["always"]["writes"] == pytest.approx(40, abs=2)
     assert zil["disabled"]["writes"] == 0
     assert zil["standard"]["itx_copied"] == 20  # O_DSYNC carries its data in the record at once
     assert zil["always"]["itx_copied"] == 40
@@ -365,6 +366,19 @@ def test_the_write_cache_of_a_disk_is_the_profiles(tmp_path: Path, noise: Path) 
     s["profiles"] = {**PROFILES, "hdd": {**PROFILES["hdd"], "cache": "battery"}}
     refused = run(tmp_path, s, ops)
     assert refused.returncode == 2 and "profiles.hdd.cache" in refused.stderr
+
+
+def test_the_first_commit_finds_its_log(tmp_path: Path, noise: Path) -> None:
+    """As in a database in use; without one it waits for the transaction group that makes it."""
+    s = spec(noise, properties={"recordsize": "8K"}, profile="hdd", tunables={"zfs_txg_timeout": 3600})
+    ops = Ops(step=50_000_000)
+    for i in range(20):
+        ops.add(WRITE, offset=i * 8192, size=8192)
+        ops.add(FSYNC)
+    m = replay(tmp_path, s, ops)["measure"]
+    assert m["model"]["sync_latency_ms"]["p99"] < 40
+    # The last group alone.
+    assert m["txgs"] == 1
 
 
 def test_slow_disk_is_held_up_not_piled_up(tmp_path: Path, noise: Path) -> None:
@@ -713,7 +727,7 @@ def test_open_who_is_late_does_not_hold_a_log_for_the_others(tmp_path: Path, noi
         found[logs] = replay(tmp_path, {**s, "logs": [[1]]} if logs else s, ops)["measure"]
     # By the end of the recorded time, of 40 commits: all of the one on time and some of the late one's.
     kept = {logs: round(2 * rounds * one["model"]["kept"][-1]) for logs, one in found.items()}
-    assert kept[False] < rounds // 2 < rounds < kept[True]
+    assert kept[False] < 0.7 * rounds < rounds < kept[True]
     assert found[True]["model"]["joined_commits"] == 0
 
 

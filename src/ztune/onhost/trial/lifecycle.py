@@ -12,6 +12,7 @@ import functools
 import json
 import os
 import shutil
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -552,6 +553,8 @@ class RunningTrial:
         job = self.job
         assert job is not None
         context = self.context()
+        for dataset in context.datasets:
+            _begin_log(dataset.mountpoint)
         # What start and warm-up left unwritten is no part of the job: the window has a sync at both ends.
         self.pools.sync()
         self._probe = self.parts.start_probes(context)
@@ -630,6 +633,17 @@ class RunningTrial:
         self.seconds["destroy"] = round(time.monotonic() - began, 3)
         self.events.step("destroy", "end", text=f"{len(problems)} things left" if problems else "")
         return not problems
+
+
+def _begin_log(folder: Path) -> None:
+    """Have the file system of ``folder`` sync a file, which is gone afterwards.
+
+    A database in use has its intent log, as a replay has; where the job has not synced yet, its first sync
+    would wait for the transaction group that makes one.
+    """
+    # Where there is no room for it the job itself says so.
+    with contextlib.suppress(OSError), tempfile.NamedTemporaryFile(dir=folder, prefix=".ztune-") as file:
+        os.fsync(file.fileno())
 
 
 def _tree_bytes(path: Path) -> int:
