@@ -6,11 +6,12 @@ import signal
 import socket
 import struct
 import threading
+import time
 from collections.abc import Iterator
 
 import pytest
 
-from ztune.lab import guest
+from ztune.lab import guest, wire
 from ztune.lab.guest import GuestChannel
 from ztune.lab.wire import Frame, Frames, GuestLost, Port, pack
 
@@ -84,3 +85,33 @@ def test_a_reader_that_is_interrupted_goes_on_where_it_was(agent: Agent) -> None
     agent.say(Frame.STDOUT, b"ur")
     agent.say(Frame.EXIT, struct.pack("<I", 0))
     assert list(channel.lines()) == ["three", "four"]
+
+
+@pytest.mark.timeout(30)
+def test_a_guest_that_answers_nothing_is_lost(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As one whose kernel is stuck, but runs: the trial must not wait for hours."""
+    monkeypatch.setattr(wire, "_ASK_S", 0.05)
+    monkeypatch.setattr(wire, "_SILENT_S", 0.5)
+    channel = GuestChannel(agent.port.start(["python3", "trial.pyz"], {}))
+    agent.port.watch()
+    with pytest.raises(GuestLost, match="its kernel is stuck"):
+        list(channel.lines())
+    assert Frame.HELLO in [kind for kind, _ in agent.heard(3)]
+
+
+@pytest.mark.timeout(30)
+def test_a_guest_that_answers_is_not(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wire, "_ASK_S", 0.05)
+    monkeypatch.setattr(wire, "_SILENT_S", 0.5)
+    channel = GuestChannel(agent.port.start(["python3", "trial.pyz"], {}))
+    agent.port.watch()
+    answers = 0
+    until = time.monotonic() + 1.5
+    while time.monotonic() < until:
+        for kind, payload in agent.heard(1):
+            if kind is Frame.HELLO:
+                agent.stream.sendall(pack(Frame.HELLO, 0xFFFFFFFF, payload))
+                answers += 1
+    assert answers > 3
+    agent.say(Frame.STDOUT, b"still there\n")
+    assert next(channel.lines()) == "still there"

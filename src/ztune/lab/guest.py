@@ -166,6 +166,7 @@ class Guest:
         self._folders_end = end
         self._disks: dict[str, str] = {}
         self._closed = False
+        vm.port.watch()
 
     @property
     def qemu(self) -> Qemu:

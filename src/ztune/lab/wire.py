@@ -11,6 +11,7 @@ import contextlib
 import socket
 import struct
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import IntEnum
@@ -43,6 +44,9 @@ class Frame(IntEnum):
 
 
 RUN_PTY = 1
+_ASK_S, _SILENT_S = 30.0, 600.0
+"""How often a guest is asked whether it is there, and after how long without a word it counts as lost."""
+_ASKED = 0xFFFFFFFF  # the number of no command
 
 
 class GuestLost(ZtuneError):
@@ -212,6 +216,8 @@ class Port:
         self._next = 1
         self._said: list[tuple[Frame, bytes]] = []
         self.lost = ""
+        self._heard = time.monotonic()
+        self._over = threading.Event()
         self._reader = threading.Thread(target=self._read, name="lab port", daemon=True)
         self._reader.start()
 
@@ -270,9 +276,29 @@ class Port:
         self.send(Frame.RUN, ident, payload)
         return command
 
+    def watch(self) -> None:
+        """From now on a guest that answers nothing for ten minutes counts as lost: its kernel is stuck."""
+        threading.Thread(target=self._watch, name="lab watch", daemon=True).start()
+
+    def _watch(self) -> None:
+        while not self._over.wait(_ASK_S):
+            if time.monotonic() - self._heard > _SILENT_S:
+                self.lost = self.lost or (
+                    f"the guest has not answered for {_SILENT_S / 60:g} minutes: its kernel is stuck"
+                )
+                with contextlib.suppress(OSError):
+                    self._stream.shutdown(socket.SHUT_RDWR)
+                return
+            # Who sends for so long sends to one that does not read.
+            if self._sending.acquire(timeout=_ASK_S):
+                with contextlib.suppress(OSError):
+                    self._stream.sendall(pack(Frame.HELLO, _ASKED))
+                self._sending.release()
+
     def close(self) -> None:
         """End the reader; the guest ends itself when its host is gone."""
         self.lost = self.lost or "the guest was stopped"
+        self._over.set()
         with contextlib.suppress(OSError):
             self._stream.shutdown(socket.SHUT_RDWR)
         self._reader.join(5)
@@ -287,8 +313,10 @@ class Port:
                 data = b""
             if not data:
                 break
+            self._heard = time.monotonic()
             for frame, ident, payload in frames.feed(data):
                 self._dispatch(frame, ident, payload)
+        self._over.set()
         with self._lock:
             self.lost = self.lost or self._why()
             commands = list(self._commands.values())
