@@ -268,6 +268,12 @@ static bool attach(void)
 	return true;
 }
 
+void set_entries(const char *map, unsigned int entries)
+{
+	if (bpf_map__set_max_entries(bpf_object__find_map_by_name(l.object, map), entries))
+		fail("output", "the map %s can't have %u entries", map, entries);
+}
+
 /* False, and errno: it could not be loaded, or not hung on the kernel. */
 static bool try(const struct btf *kernel, bool names, bool functions_too, unsigned int ring_bytes, void (*set)(void))
 {
@@ -279,8 +285,8 @@ static bool try(const struct btf *kernel, bool names, bool functions_too, unsign
 	choose_uring(kernel);
 	choose_calls(names);
 	set();
-	if (ring_bytes && bpf_map__set_max_entries(bpf_object__find_map_by_name(l.object, "ring"), ring_bytes))
-		fail("output", "the ring can't have %u bytes", ring_bytes);
+	if (ring_bytes)
+		set_entries("ring", ring_bytes);
 	if (choose_programs(kernel, functions_too) && !bpf_object__load(l.object)) {
 		share_variables();
 		if (attach())

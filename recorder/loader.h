@@ -36,6 +36,9 @@ void *global(const char *section_name, const char *name, size_t *size);
 
 int map_fd(const char *name);
 
+/* Before the object is loaded: how many entries a map may have. */
+void set_entries(const char *map, unsigned int entries);
+
 /* Runs a task iterator to its end. */
 void run_iterator(struct bpf_link *link);
 struct bpf_link *iterator(const char *program);

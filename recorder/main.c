@@ -326,6 +326,11 @@ static void set_variables(void)
 	size_t size;
 
 	*(unsigned int *)global(".rodata", "sample_of", &size) = r.sample_of ? r.sample_of : 1;
+	/* A map takes 16 bytes for each entry that it may have; these are of samples alone. */
+	if (r.sample_of <= 1) {
+		set_entries("tallies", 1);
+		set_entries("samplable", 1);
+	}
 }
 
 static int record(int argc, char **argv)
