@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
+import sqlite3
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ import pytest
 from invoked import invoke
 from synthetic_traces import make_trace
 
+from ztune import paths
 from ztune.claims import found as findings
 from ztune.claims import studies, study_sheets, thumb
 from ztune.claims.found import EndRatio, MeasuredEnd
@@ -262,6 +265,16 @@ def test_rules_of_thumb_are_scored_by_the_best_of_their_sweep() -> None:
     assert [each.condition for each in both] == [
         "hdd-7200, ARC 64M", "hdd-7200, ARC 64M, wal.recordsize=8K",
     ]  # fmt: skip
+
+
+def test_a_sweep_of_an_engine_before_gives_way_to_the_new_ones() -> None:
+    ran()
+    with contextlib.closing(sqlite3.connect(paths.database())) as held, held:
+        held.execute("UPDATE trial SET engine_version = '0.0.1+before'")
+    before = {run for run, *_ in runs()}
+    ran()
+    (sweep,) = (each for each in mine()[0].sweeps if each.sizes.role == "data")
+    assert {cited.split("/")[0] for cited in sweep.trials.values()}.isdisjoint(before)
 
 
 @pytest.mark.parametrize(

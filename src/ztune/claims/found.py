@@ -353,7 +353,8 @@ def _end(key: str, ratio: Ratio) -> EndRatio:
 
 
 def _sweeps(kept: Collection[StudyTrials | None], trials: _Trials) -> list[RecordSizeSweep]:
-    """Return the sweeps of record sizes among all stored replays, those of studies first."""
+    """Return the sweeps of record sizes among all stored replays, those of studies first: of each the one by
+    the latest engine."""
     by: dict[tuple[str, str, str], list[tuple[Run, Trial]]] = {}
     for run in trials.runs.values():
         if run.measured or run.status != "done":  # the best of a part is not the best
@@ -363,16 +364,21 @@ def _sweeps(kept: Collection[StudyTrials | None], trials: _Trials) -> list[Recor
                 version = (run.trace_sha, trial.engine_version or "", trial.openzfs_version or "")
                 by.setdefault(version, []).append((run, trial))
     jobs = {job.sha: (of.study, job) for of in kept if of is not None for job in of.jobs}
-    found = []
-    for (sha, _, _), replays in by.items():
+    found: dict[tuple[str, str, str, str], RecordSizeSweep] = {}
+    for (sha, _, openzfs), replays in by.items():
         if sha in jobs:
             study, job = jobs[sha]
-            found += thumb.sweeps(replays, job.sizes, _job_name(study, job.workload), job.workload)
+            here = thumb.sweeps(replays, job.sizes, _job_name(study, job.workload), job.workload)
         elif len(replays) >= thumb.FEWEST and (recorded := _recorded(replays[0][0])) is not None:
             workload, sizes = recorded
-            found += thumb.sweeps(replays, sizes, workload or "a recording", workload)
+            here = thumb.sweeps(replays, sizes, workload or "a recording", workload)
+        else:
+            continue
+        found |= {(sha, openzfs, one.sizes.role, one.condition): one for one in here}
     ran = {of.study for of in kept if of is not None}
-    return sorted(found, key=lambda each: (each.job.split(": ")[0] not in ran, each.job, each.condition))
+    return sorted(
+        found.values(), key=lambda each: (each.job.split(": ")[0] not in ran, each.job, each.condition)
+    )
 
 
 def _job_name(study: str, workload: str) -> str:
