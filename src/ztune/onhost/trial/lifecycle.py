@@ -641,8 +641,12 @@ def _begin_log(folder: Path) -> None:
     A database in use has its intent log, as a replay has; where the job has not synced yet, its first sync
     would wait for the transaction group that makes one.
     """
-    # Where there is no room for it the job itself says so.
-    with contextlib.suppress(OSError), tempfile.NamedTemporaryFile(dir=folder, prefix=".ztune-") as file:
+    # Where there is no room for it the job itself says so. A signal in here would leave the file open.
+    with (
+        uninterrupted(),
+        contextlib.suppress(OSError),
+        tempfile.NamedTemporaryFile(dir=folder, prefix=".ztune-") as file,
+    ):
         os.fsync(file.fileno())
 
 
