@@ -87,24 +87,26 @@ def test_a_reader_that_is_interrupted_goes_on_where_it_was(agent: Agent) -> None
     assert list(channel.lines()) == ["three", "four"]
 
 
-@pytest.mark.timeout(30)
-def test_a_guest_that_answers_nothing_is_lost(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As one whose kernel is stuck, but runs: the trial must not wait for hours."""
+@pytest.fixture
+def watched(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> GuestChannel:
+    """A command of a guest that may be silent for half a second."""
     monkeypatch.setattr(wire, "_ASK_S", 0.05)
     monkeypatch.setattr(wire, "_SILENT_S", 0.5)
     channel = GuestChannel(agent.port.start(["python3", "trial.pyz"], {}))
     agent.port.watch()
+    return channel
+
+
+@pytest.mark.timeout(30)
+def test_a_guest_that_answers_nothing_is_lost(agent: Agent, watched: GuestChannel) -> None:
+    """As one whose kernel is stuck, but runs: the trial must not wait for hours."""
     with pytest.raises(GuestLost, match="its kernel is stuck"):
-        list(channel.lines())
+        list(watched.lines())
     assert Frame.HELLO in [kind for kind, _ in agent.heard(3)]
 
 
 @pytest.mark.timeout(30)
-def test_a_guest_that_answers_is_not(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wire, "_ASK_S", 0.05)
-    monkeypatch.setattr(wire, "_SILENT_S", 0.5)
-    channel = GuestChannel(agent.port.start(["python3", "trial.pyz"], {}))
-    agent.port.watch()
+def test_a_guest_that_answers_is_not(agent: Agent, watched: GuestChannel) -> None:
     answers = 0
     until = time.monotonic() + 1.5
     while time.monotonic() < until:
@@ -114,4 +116,4 @@ def test_a_guest_that_answers_is_not(agent: Agent, monkeypatch: pytest.MonkeyPat
                 answers += 1
     assert answers > 3
     agent.say(Frame.STDOUT, b"still there\n")
-    assert next(channel.lines()) == "still there"
+    assert next(watched.lines()) == "still there"
