@@ -168,6 +168,7 @@ def test_the_arc_keeps_its_limit(tmp_path: Path, noise: Path, ratio: float, n: i
         s = spec(noise, size=size, properties={"recordsize": "1M"}, seed=seed)
         measure = replay(tmp_path, s, half_and_half(n, size))["measure"]
         arc = measure["arc"]
+        assert arc["size_end"] <= allowed(arc, MIB)
         assert arc["size_max_pinned"] <= arc["size_max"] <= allowed(arc, MIB)
         reads.append(measure["physical"]["reads"])
     # docs/recommendation.md: replays of one trace repeat to 3 % in operations.
@@ -206,4 +207,5 @@ def test_what_is_dirty_may_pass_the_limit(tmp_path: Path, noise: Path) -> None:
     s = spec(noise, size=192 * MIB, properties={"recordsize": "16M"})
     arc = replay(tmp_path, s, half_and_half(60, 192 * MIB))["measure"]["arc"]
     assert arc["size_max_pinned"] > arc["c_max"]
-    assert arc["size_max"] <= max(allowed(arc, 16 * MIB), arc["size_max_pinned"])
+    # Far from all of the 192 MiB, though so few blocks make a sum that is off by 16 of them.
+    assert arc["size_max"] <= 2 * arc["c_max"]

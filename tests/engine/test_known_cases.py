@@ -93,7 +93,7 @@ def test_log_and_bias(
     assert m["zil"][kind] == n
     assert m["zil"]["itx_copied"] == 0
     # The log's last block before was of a small commit, so the first of these are in two; versions differ.
-    assert m["zil"]["writes"] == pytest.approx(n, abs=2)
+    assert n <= m["zil"]["writes"] <= n + 2
     assert m["zil"]["slog_writes"] == (m["zil"]["writes"] if on_slog else 0)
     # 8 KB of data and a header need 12 KB of log; a pointer alone 4 KB.
     assert m["zil"]["bytes"] == pytest.approx(n * (4096 if logbias == "throughput" else 12288), rel=0.02)
@@ -145,8 +145,8 @@ def test_sync_property(tmp_path: Path, noise: Path) -> None:
         out = replay(tmp_path, spec(noise, properties={"recordsize": "4K", "sync": sync}), ops)
         zil[sync] = out["measure"]["zil"]
     # The first in two or three blocks, as the log's last one before was small.
-    assert zil["standard"]["writes"] == pytest.approx(20, abs=2)
-    assert zil["always"]["writes"] == pytest.approx(40, abs=2)
+    assert 20 <= zil["standard"]["writes"] <= 22
+    assert 40 <= zil["always"]["writes"] <= 42
     assert zil["disabled"]["writes"] == 0
     assert zil["standard"]["itx_copied"] == 20  # O_DSYNC carries its data in the record at once
     assert zil["always"]["itx_copied"] == 40
@@ -348,12 +348,18 @@ def test_groups_follow_trace_time(tmp_path: Path, noise: Path) -> None:
     assert 3 <= m["txgs"] <= 6
 
 
-def test_the_write_cache_of_a_disk_is_the_profiles(tmp_path: Path, noise: Path) -> None:
-    s = spec(noise, properties={"recordsize": "8K"}, profile="hdd", tunables={"zfs_txg_timeout": 3600})
-    ops = Ops(step=50_000)
-    for i in range(400):
+def appended(n: int, step: int) -> Ops:
+    """Return writes of 8 KiB, one behind the other, each with its sync."""
+    ops = Ops(step=step)
+    for i in range(n):
         ops.add(WRITE, offset=i * 8192, size=8192)
         ops.add(FSYNC)
+    return ops
+
+
+def test_the_write_cache_of_a_disk_is_the_profiles(tmp_path: Path, noise: Path) -> None:
+    s = spec(noise, properties={"recordsize": "8K"}, profile="hdd", tunables={"zfs_txg_timeout": 3600})
+    ops = appended(400, step=50_000)
     # Behind a cache that answers flushes at once a commit takes its way into it, protected or not.
     for cache in ("protected", "ignores-flushes"):
         s["profiles"] = {**PROFILES, "hdd": {**PROFILES["hdd"], "cache": cache, "cache_mb": 1024}}
@@ -371,10 +377,7 @@ def test_the_write_cache_of_a_disk_is_the_profiles(tmp_path: Path, noise: Path) 
 def test_the_first_commit_finds_its_log(tmp_path: Path, noise: Path) -> None:
     """As in a database in use; without one it waits for the transaction group that makes it."""
     s = spec(noise, properties={"recordsize": "8K"}, profile="hdd", tunables={"zfs_txg_timeout": 3600})
-    ops = Ops(step=50_000_000)
-    for i in range(20):
-        ops.add(WRITE, offset=i * 8192, size=8192)
-        ops.add(FSYNC)
+    ops = appended(20, step=50_000_000)
     m = replay(tmp_path, s, ops)["measure"]
     assert m["model"]["sync_latency_ms"]["p99"] < 40
     # The last group alone.
@@ -384,10 +387,7 @@ def test_the_first_commit_finds_its_log(tmp_path: Path, noise: Path) -> None:
 def test_slow_disk_is_held_up_not_piled_up(tmp_path: Path, noise: Path) -> None:
     """Recorded on a fast disk, replayed on a slow one: latency stays that of one commit."""
     s = spec(noise, properties={"recordsize": "8K"}, profile="hdd", tunables={"zfs_txg_timeout": 3600})
-    ops = Ops(step=50_000)
-    for i in range(400):
-        ops.add(WRITE, offset=i * 8192, size=8192)
-        ops.add(FSYNC)
+    ops = appended(400, step=50_000)
     m = replay(tmp_path, s, ops)["measure"]["model"]
     # A rotation (8.3 ms) and 1 ms for the flush; what is cached is where the head is, or comes round.
     assert 9.3 < m["sync_latency_ms"]["p50"] < 19
@@ -714,7 +714,7 @@ def test_open_who_is_late_does_not_hold_a_log_for_the_others(tmp_path: Path, noi
     r = random.Random(1)
     ops = Ops(step=0, dur=0)
     for i in range(rounds):
-        for _ in range(20):
+        for _ in range(40):
             ops.t += 1_000_000
             ops.add(READ, offset=(64 << 20) + r.randrange(1 << 13) * 8192, size=8192)
         for thread in range(2):
@@ -727,7 +727,7 @@ def test_open_who_is_late_does_not_hold_a_log_for_the_others(tmp_path: Path, noi
         found[logs] = replay(tmp_path, {**s, "logs": [[1]]} if logs else s, ops)["measure"]
     # By the end of the recorded time, of 40 commits: all of the one on time and some of the late one's.
     kept = {logs: round(2 * rounds * one["model"]["kept"][-1]) for logs, one in found.items()}
-    assert kept[False] < 0.7 * rounds < rounds < kept[True]
+    assert kept[False] < rounds // 2 < rounds < kept[True]
     assert found[True]["model"]["joined_commits"] == 0
 
 
