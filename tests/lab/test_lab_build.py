@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from ztune import paths
 from ztune.errors import InputError, MissingError, ZtuneError
-from ztune.lab import build, image, qemu, recipe
+from ztune.lab import build, build_user_mode, image, qemu, recipe
 from ztune.lab.image import Image
 
 KERNEL = "6.1.0-56-amd64"
@@ -240,3 +241,12 @@ def test_a_damaged_image_is_not_taken_for_built(tmp_path: Path, home: Path) -> N
     assert build.there(image, said.append) is not None and said.pop().endswith("already built")
     image.vmlinuz.write_text("another")
     assert build.there(image, said.append) is None and said.pop().endswith("damaged, made anew")
+
+
+def test_a_kernel_that_was_built_another_way_is_made_anew(tmp_path: Path, home: Path) -> None:
+    said: list[str] = []
+    made = make("6.1.1-um", "2.3.2-1", tmp_path, user_mode=True)
+    wanted = replace(made, made_with=build_user_mode.identity())
+    assert build.there(wanted, said.append) is None and "built another way" in said.pop()
+    wanted.save()
+    assert build.there(wanted, said.append) is not None and said.pop().endswith("already built")

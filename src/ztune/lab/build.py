@@ -129,6 +129,9 @@ def there(image: Image, progress: Progress) -> Image | None:
     what = f"OpenZFS {image.openzfs} for {image.kernel}"
     for found in images.built():
         if found.name == image.name:
+            if found.made_with != image.made_with:
+                progress(f"{what}: built another way by another ztune, made anew")
+                return None
             try:
                 found.check()
             except ZtuneError:

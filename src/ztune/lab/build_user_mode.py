@@ -6,6 +6,7 @@ is changed in both for that, and why. Nothing else is: what runs is OpenZFS's ke
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import shutil
@@ -32,11 +33,11 @@ ON = """
     POSIX_TIMERS AIO IO_URING SHMEM SYSVIPC POSIX_MQUEUE NET UNIX INET CRYPTO CRYPTO_DEFLATE
     ZLIB_INFLATE ZLIB_DEFLATE KALLSYMS TASKSTATS TASK_XACCT TASK_IO_ACCOUNTING TASK_DELAY_ACCT
     CGROUPS MEMCG BLK_CGROUP SLUB SLAB_FREELIST_RANDOM SLAB_FREELIST_HARDENED
-    INIT_ON_ALLOC_DEFAULT_ON FORTIFY_SOURCE CC_OPTIMIZE_FOR_PERFORMANCE DEBUG_INFO_NONE ZFS
+    INIT_ON_ALLOC_DEFAULT_ON FORTIFY_SOURCE CC_OPTIMIZE_FOR_PERFORMANCE DEBUG_INFO_NONE PREEMPT_VOLUNTARY ZFS
 """
 OFF = """
     DEBUG_KERNEL GCOV FTRACE WERROR UML_NET COMPAT_BRK HARDENED_USERCOPY MODULE_SIG IPV6 WLAN
-    WIRELESS REISERFS_FS HID HID_SUPPORT INPUT SERIO PTP_1588_CLOCK
+    WIRELESS REISERFS_FS HID HID_SUPPORT INPUT SERIO PTP_1588_CLOCK PREEMPT_NONE
 """
 VALUES = {"FRAME_WARN": "4096", "KERNEL_STACK_ORDER": "3"}
 """OpenZFS needs more than UML's stacks of 8 KiB."""
@@ -59,6 +60,13 @@ LINUX = (
         r"(KBUILD_CFLAGS \+= -fno-builtin -m64)",
         r"\1 -mno-sse -mno-mmx -mno-sse2 -mno-3dnow -mno-avx -mno-red-zone -mskip-rax-setup -mtune=generic "
         "-falign-jumps=1 -falign-loops=1 -fcf-protection=none -fno-jump-tables",
+    ),
+    # UML can't be preempted anywhere, which does not keep it from making way where it might sleep, as Debian's
+    # kernels do. Without it a transaction group compresses all that it has before anybody else's turn comes.
+    Edit(
+        "kernel/Kconfig.preempt",
+        r"(config PREEMPT_VOLUNTARY\n.*\n)\s*depends on !ARCH_NO_PREEMPT\n",
+        r"\1",
     ),
     Edit("lib/zlib_deflate/Makefile", r"\A", "ccflags-y += -fbuiltin\n"),
     Edit("lib/zlib_inflate/Makefile", r"\A", "ccflags-y += -fbuiltin\n"),
@@ -104,8 +112,14 @@ def build(openzfs: str | None, progress: building.Progress) -> Image:
     with building.folder_for(progress) as folder:
         apt, (source, zfs) = building.offered(lambda apt: _choose(apt, openzfs), progress)
         release = f"{re.split('[-+~]', apt.versions(source)[0])[0]}-um"
-        image = Image(f"{release}_{zfs}", release, zfs, recipe.identity(), user_mode=True)
+        name = f"{release}_{zfs}"
+        image = Image(name, release, zfs, recipe.identity(), user_mode=True, made_with=identity())
         return building.there(image, progress) or _assemble(apt, source, image, folder, progress)
+
+
+def identity() -> str:
+    """Return a hash of what is chosen and changed in the sources: a kernel of another one is made anew."""
+    return hashlib.sha256(repr((ON, OFF, VALUES, LINUX, OPENZFS)).encode()).hexdigest()[:12]
 
 
 def _choose(apt: Apt, openzfs: str | None) -> tuple[str, str]:

@@ -30,6 +30,8 @@ class Image:
     format: int = FORMAT
     user_mode: bool = False
     """Whether its kernel is an ordinary program (UML), with OpenZFS built in."""
+    made_with: str = ""
+    """Hash of how a kernel in user mode was built; empty for others."""
     sums: dict[str, str] = field(default_factory=dict, compare=False)
     """SHA-256 of the files that a guest boots from."""
 
