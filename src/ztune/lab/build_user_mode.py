@@ -68,6 +68,8 @@ LINUX = (
         r"(config PREEMPT_VOLUNTARY\n.*\n)\s*depends on !ARCH_NO_PREEMPT\n",
         r"\1",
     ),
+    # qemu-storage-daemon says 0, which Linux takes for a page: what ZFS reads and writes at once came in pieces.
+    Edit("drivers/block/virtio_blk.c", r"(size_max, &v\);\n\tif \(!err)\)", r"\1 && v != 0)"),
     Edit("lib/zlib_deflate/Makefile", r"\A", "ccflags-y += -fbuiltin\n"),
     Edit("lib/zlib_inflate/Makefile", r"\A", "ccflags-y += -fbuiltin\n"),
 )
