@@ -26,9 +26,9 @@ from ztune.places.replay import Replay
 from ztune.runs.from_trace import built_for
 from ztune.study.adjust import adjusted
 from ztune.study.layout import with_settings
+from ztune.trace.rate import REGION, Rate
 from ztune.trace.reader import Trace
 from ztune.trace.record import Recording
-from ztune.trace.sampling import REGION, Rate
 
 
 def record_both(name: str, parameters: dict[str, Any], of: int) -> tuple[Trace, Trace]:

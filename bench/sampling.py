@@ -42,8 +42,9 @@ from ztune.places.replay import Replay, prepare
 from ztune.runs.from_trace import built_for
 from ztune.study.adjust import adjusted
 from ztune.study.layout import MIN_ARC, with_settings
+from ztune.trace.rate import REGION, Rate, default_rate
 from ztune.trace.reader import Trace
-from ztune.trace.sampling import REGION, Rate, default_rate, work
+from ztune.trace.sampling import work
 from ztune.units import parse_size
 
 PROFILE, ARC, RATE, PARTS = "ssd-sata", "512M", 4, 3

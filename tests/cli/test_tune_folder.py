@@ -15,6 +15,7 @@ from ztune import paths
 from ztune.cli import _recording, _tune
 from ztune.cli.main import ztune
 from ztune.errors import ZtuneError
+from ztune.trace import record
 
 
 @pytest.mark.parametrize("note", ["", "notes.md"])
@@ -48,7 +49,7 @@ def test_a_recording_whose_job_was_not_done_is_removed(
 
     started = Mock(**{"role_paths.return_value": {}, "info.return_value": {"name": "x"}}, verify=verify)
     monkeypatch.setattr(_recording, "running", lambda *_, **__: contextlib.nullcontext(started))
-    monkeypatch.setattr(_recording, "Recording", recording)
+    monkeypatch.setattr(record, "Recording", recording)
     with pytest.raises(ZtuneError, match="a row is missing"):
         _recording.record_workload(Mock(), "auto", tmp_path / "a.trace")
     assert list(tmp_path.iterdir()) == []

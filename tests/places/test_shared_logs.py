@@ -9,7 +9,7 @@ import pytest
 
 from ztune.places.calibration import HostProcessors
 from ztune.places.replay import Replay
-from ztune.trace.ops import OpsFile
+from ztune.trace.inputs import OpsFile
 
 PATHS = {
     "/srv/wal/00000001000000000000000A": "wal",

@@ -35,9 +35,9 @@ from ztune.study.hardware import bought
 from ztune.study.layout import with_settings
 from ztune.study.loader import resolve_profiles
 from ztune.trace.manifest import Compressibility, RegionSample
+from ztune.trace.rate import Rate
 from ztune.trace.reader import Trace
 from ztune.trace.regions import REGION, kept
-from ztune.trace.sampling import Rate
 from ztune.trace.writer import EVENT_DTYPE, TraceWriter
 
 pytestmark = pytest.mark.usefixtures("home")

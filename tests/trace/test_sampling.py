@@ -10,9 +10,11 @@ import pytest
 
 from ztune.errors import InputError
 from ztune.trace import ops as trace_ops
+from ztune.trace import rate as rates
 from ztune.trace import sampling
-from ztune.trace.ops import HEADER, MAGIC, OPS_VERSION, RECORD, OpsFile, read_ops
-from ztune.trace.sampling import (
+from ztune.trace.inputs import OpsFile
+from ztune.trace.ops import HEADER, MAGIC, OPS_VERSION, RECORD, read_ops
+from ztune.trace.rate import (
     REGION,
     Rate,
     Work,
@@ -20,8 +22,8 @@ from ztune.trace.sampling import (
     default_rate,
     is_all,
     parse_rate,
-    work,
 )
+from ztune.trace.sampling import work
 from ztune.trace.schema import Op
 
 DATA, WAL, SMALL = 0, 1, 2
@@ -276,9 +278,9 @@ def test_work_is_what_would_be_sampled(tmp_path: Path) -> None:
 
 def test_all_is_plain_without_the_operations() -> None:
     floor = 64 << 20
-    assert is_all(sampling.EVENTS, sampling.LOADED, 1 << 40, floor)
-    assert not is_all(sampling.EVENTS + 1, 1 << 20, 1 << 30, floor)
-    assert not is_all(1000, sampling.LOADED + 1, 1 << 30, floor)
+    assert is_all(rates.EVENTS, rates.LOADED, 1 << 40, floor)
+    assert not is_all(rates.EVENTS + 1, 1 << 20, 1 << 30, floor)
+    assert not is_all(1000, rates.LOADED + 1, 1 << 30, floor)
     # No part of such an ARC is large enough.
     assert not is_all(10**9, 1 << 50, 4 * floor, floor)
     assert is_all(10**9, 1 << 50, 4 * floor - 1, floor)

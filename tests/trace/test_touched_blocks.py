@@ -9,7 +9,8 @@ import pytest
 from trace_builder import build, files
 
 from ztune.trace.compressibility import CHUNK, TOUCHED, compressor, sample_files
-from ztune.trace.content import UNTOUCHED, content_pools
+from ztune.trace.content import content_pools
+from ztune.trace.inputs import UNTOUCHED
 from ztune.trace.manifest import Manifest, TraceFile
 from ztune.trace.reader import Trace
 from ztune.trace.reassign import with_roles

@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ztune.trace.pages import PAGE, READ, WRITTEN, Pages
+from ztune.trace.figures import PAGE
+from ztune.trace.pages import READ, WRITTEN, Pages
 
 MIB = 1 << 20
 FILES = 3

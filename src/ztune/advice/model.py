@@ -28,7 +28,8 @@ Level = Literal["good", "fair", "limited", "weak"]
 class RecommendationPart(BaseModel):
     """What all parts of a recommendation have in common."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    # Built with the first recommendation, in one: each part by itself takes as long again, in every command.
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
 
 class Side(RecommendationPart):

@@ -17,7 +17,6 @@ from ztune.cli._values import FiniteRange
 from ztune.hosts.asking import AT_A_TIME, TIMEOUT_S, HostAnswer, ask_all
 from ztune.hosts.drift import Drift, ExpectedLayout, drifts
 from ztune.hosts.listed import ListedHost
-from ztune.hosts.metrics import ObservedMetrics, address
 from ztune.hosts.ranked import ranked
 from ztune.report import hosts as view
 from ztune.trace.roles import RoleRules
@@ -118,6 +117,13 @@ def exit_code(drifted: Iterable[Sequence[Drift]], all_answered: bool) -> int:
     return 0 if all_answered else NOT_ASKED
 
 
+def listens(where: str) -> bool:
+    """Return whether ``where``, of --metrics, is a port to serve them at, not a file."""
+    from ztune.hosts.metrics import address  # see ``watch``
+
+    return address(where) is not None
+
+
 def watch(
     answers: Callable[[], Sequence[HostAnswer]], where: str, every: float, expected: ExpectedLayout | None
 ) -> int | None:
@@ -126,6 +132,8 @@ def watch(
     Returns the exit code, None where metrics were written and there is more to print. ``every``: seconds from
     one beginning to the next.
     """
+    from ztune.hosts.metrics import ObservedMetrics, address  # here, as it takes prometheus_client
+
     metrics = ObservedMetrics(expected)
     listen = address(where)
     if listen is None:

@@ -8,7 +8,7 @@ import inspect
 from collections.abc import Callable
 from pathlib import Path
 from types import UnionType
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import click
 from click.core import ParameterSource
@@ -16,13 +16,12 @@ from click.core import ParameterSource
 from ztune.cli import _values
 from ztune.cli._values import FiniteRange
 from ztune.errors import InputError
-from ztune.onhost.host.mounted import MountOptions
 from ztune.onhost.words import ROLES
-from ztune.places import named as places
-from ztune.places.channel import Place
-from ztune.places.placing import Placing
-from ztune.places.rack import Rack
 from ztune.runs.options import DEFAULT_TOP, TrialOptions
+
+if TYPE_CHECKING:
+    from ztune.places.channel import Place
+    from ztune.places.rack import Rack
 
 Function = Callable[..., Any]
 
@@ -266,6 +265,8 @@ class Where:
 
     def place(self, on: str) -> Place:
         """Return the place ``on``, not yet up. Raises InputError."""
+        from ztune.places.rack import Rack  # see ``places``
+
         found = self.places(on)
         if isinstance(found, Rack):
             raise InputError(
@@ -275,6 +276,11 @@ class Where:
 
     def places(self, on: str) -> Place | Rack:
         """Return the place ``on``, or the hosts of that file, not yet up. Raises InputError."""
+        # Here, as most commands have no place, and few come so far.
+        from ztune.onhost.host.mounted import MountOptions
+        from ztune.places import named as places
+        from ztune.places.placing import Placing
+
         placing = None
         if self.pool is not None or self.parents or self.disks or self.files is not None:
             placing = Placing.parse(

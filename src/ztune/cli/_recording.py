@@ -19,13 +19,15 @@ from ztune.runs.space import first_round
 from ztune.study import Study
 from ztune.trace.manifest import WorkloadInfo
 from ztune.trace.reader import Trace
-from ztune.trace.record import Recording
 from ztune.trace.roles import RoleRules
-from ztune.trace.warming import Warming
 
 
 def record_workload(workload: Workload, recorder: str, out: Path) -> Trace:
     """Run ``workload`` below ``recorder`` from its beginning to its proof; return the trace, in ``out``."""
+    # Here, as recordings that are there already take none of what makes them: NumPy and Arrow.
+    from ztune.trace.record import Recording
+    from ztune.trace.warming import Warming
+
     warming = Warming(recorder)
     with _steps() as step, running(workload, progress=step, starting=warming) as started:
         roles = {str(path): role for role, path in started.role_paths().items()}

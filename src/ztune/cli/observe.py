@@ -28,13 +28,11 @@ from ztune.errors import InputError
 from ztune.hosts.asking import HostAnswer
 from ztune.hosts.drift import drifts, read_expected
 from ztune.hosts.listed import ListedHost, read_hosts
-from ztune.hosts.metrics import address
 from ztune.observe.model import Observation
 from ztune.observe.sources import MEANINGS, READERS, read_files
 from ztune.observe.subjects import ObservedSubject, choose
-from ztune.observe.watch import watch
 from ztune.onhost.words import ROLES
-from ztune.report import observed_html, observed_terminal
+from ztune.report import observed_terminal
 from ztune.report.hosts import show_drift
 from ztune.trace.roles import RoleRules
 
@@ -168,7 +166,7 @@ def command(
         def look(window: float | None = seconds) -> Observation:
             return _observe(subject, window, rules, not no_files, user)
 
-        if metrics is not None and address(metrics) is not None:
+        if metrics is not None and _hosts.listens(metrics):
             window = _hosts.SECONDS if seconds is None else seconds
 
             def again() -> list[HostAnswer]:
@@ -184,6 +182,8 @@ def command(
     if save is not None:
         files.write(save, json.dumps(seen.to_json(), indent=1) + "\n")
     if out is not None:
+        from ztune.report import observed_html  # here, as it takes Jinja
+
         files.write(out, observed_html.render(seen, found, open_))
     if metrics is not None:
         _hosts.watch(lambda: [_answer(seen)], metrics, every, expected)
@@ -225,6 +225,8 @@ def _observe(
     subject: ObservedSubject, seconds: float | None, rules: RoleRules, look_at_files: bool, user: str | None
 ) -> Observation:
     """Observe with a view that refreshes on a terminal, else with a line each half minute; on stderr."""
+    from ztune.observe.watch import watch  # here, as what others have seen is read without NumPy
+
     console = output.Console(stderr=True)
     if seconds is None and not console.is_terminal:
         seconds = _SECONDS

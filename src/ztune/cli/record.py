@@ -23,11 +23,10 @@ from ztune.trace import reassign
 from ztune.trace.enough import lacking
 from ztune.trace.extent import sentences
 from ztune.trace.propose import as_rules, proposals, without_role
+from ztune.trace.rate import parse_rate
 from ztune.trace.reader import Trace
-from ztune.trace.record import Recording, record
 from ztune.trace.recorders import NAMES
 from ztune.trace.roles import RoleRules
-from ztune.trace.sampling import parse_rate
 from ztune.trace.windows import Schedule
 from ztune.units import parse_size
 
@@ -123,6 +122,8 @@ def command(
     except ValueError as error:
         raise InputError(f"--max-size: {error}") from None
     out = out or default_name(command_line, pids)
+    from ztune.trace.record import Recording, record  # here, as what is wrong is said without NumPy and Arrow
+
     with _progress(bool(pids)) as (say, tick):
         recording = Recording(
             out,

@@ -13,7 +13,6 @@ from ztune.cli._waiting import waiting
 from ztune.errors import InputError
 from ztune.report import results_html
 from ztune.results import export as exporting
-from ztune.results import file as results_file
 from ztune.results import merge as merging
 from ztune.results.row import ResultRow
 from ztune.runs.named import resolve
@@ -53,6 +52,8 @@ def export(
       ztune results export --out mine.parquet
       ztune results export 7f3k2a last --out two.parquet
     """
+    from ztune.results import file as results_file  # here, as it takes Arrow
+
     files.check(out)
     with Store.open() as store, waiting("reading the runs"):
         found = [resolve(one, "run", store=store) for one in runs] if runs else store.runs()
@@ -79,6 +80,8 @@ def merge(
     \b
       ztune results merge mine.parquet theirs.parquet --out all.parquet
     """
+    from ztune.results import file as results_file  # see ``export``
+
     files.check(out)
     with waiting("reading the files"):
         merged = merging.merge({str(path): results_file.read(path) for path in given})
@@ -105,6 +108,8 @@ def page(
       ztune results page all.parquet --out results.html
       ztune results page mine.parquet --out mine.html --no-published
     """
+    from ztune.results import file as results_file  # see ``export``
+
     files.check(out)
     with waiting("making the page"):
         rows = merging.merge({str(given): results_file.read(given)}).rows

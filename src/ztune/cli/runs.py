@@ -8,7 +8,6 @@ from typing import Any
 import click
 
 from ztune import output
-from ztune.claims import verdict as verdicts
 from ztune.cli._options import json_option, option, takes
 from ztune.errors import InputError
 from ztune.runs.named import resolve
@@ -103,6 +102,8 @@ def _cells(row: dict[str, Any]) -> tuple[str, ...]:
 
 def _delete(unwanted: tuple[str, ...], yes: bool, as_json: bool) -> None:
     """Say what deleting the runs takes away; do it with ``yes``."""
+    from ztune.claims import verdict as verdicts  # here, as a list of runs takes no claims
+
     with Store.open() as store:
         runs = list(
             {found.id: found for found in (resolve(one, "run", store=store) for one in unwanted)}.values()

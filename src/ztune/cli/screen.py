@@ -62,9 +62,9 @@ from ztune.study import OBJECTIVES, Study, ready
 from ztune.study.durability import judge
 from ztune.study.layout import plain, with_settings
 from ztune.trace import excerpt, reassign
+from ztune.trace.rate import parse_rate
 from ztune.trace.reader import Trace
 from ztune.trace.roles import RoleRules
-from ztune.trace.sampling import parse_rate
 
 _AS_ASKED = ("--jobs", "--seed", "--budget", "--timeout", "--on", "--openzfs", "--all", "--json")
 """What may be said of a run that is resumed."""

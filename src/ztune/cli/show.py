@@ -17,7 +17,6 @@ from ztune.errors import InputError
 from ztune.report import measured, processes, versions
 from ztune.report.terminal import TOP
 from ztune.runs.named import resolve
-from ztune.runs.plan import held
 from ztune.store.db import Store
 from ztune.store.records import Run, Trial
 from ztune.study.durability import judge
@@ -153,6 +152,8 @@ def _print_run(run: Run, trials: Sequence[Trial]) -> None:
         )
         output.echo(f"\njob         {run.job.get('workload', '')}: {params}")
         if run.job.get("calibration"):
+            from ztune.runs.plan import held  # here, as it takes what makes jobs of workloads
+
             output.echo(f"load        {held(run.job['calibration'])}")
         output.echo(f"target      {run.where}")
         for host in run.target.get("hosts", ()):

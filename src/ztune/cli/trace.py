@@ -12,13 +12,11 @@ from ztune import output
 from ztune.cli._options import argument, option, role_option, takes
 from ztune.errors import InputError
 from ztune.onhost.words import ROLES
-from ztune.trace import reassign, record, view
+from ztune.trace import reassign, view
 from ztune.trace.figures import NO_ROLE
-from ztune.trace.ops import export_ops
 from ztune.trace.propose import as_rules, proposals
 from ztune.trace.reader import Trace
 from ztune.trace.roles import RoleRules
-from ztune.trace.summary import summarise
 
 _LONG = 2_000_000  # events from which showing takes long enough to say so
 
@@ -66,6 +64,8 @@ def show(
     opened = Trace.open(trace)
     if role is not None:
         _need_role(opened, role)
+    from ztune.trace.summary import summarise  # here, as the other commands take no Polars
+
     with _patience(opened):
         # With a role chosen, its busiest files may come after many of other roles.
         summary = summarise(opened, files=(None if role else top + 1) if by == "file" else 0)
@@ -193,6 +193,8 @@ def recover(
     Example:
       ztune trace recover my.trace.partial
     """
+    from ztune.trace import record  # here, as all that records takes NumPy and Arrow
+
     console = output.Console(stderr=True)
     quiet = not console.is_terminal
     with contextlib.nullcontext() if quiet else console.status(f"reading {partial}"):
@@ -223,6 +225,8 @@ def export(
       ztune trace export-ops my.trace ops.bin
     """
     opened = Trace.open(trace)
+    from ztune.trace.ops import export_ops  # here, as it takes NumPy
+
     with _patience(opened):
         info = export_ops(opened, out)
     if as_json:

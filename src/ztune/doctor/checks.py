@@ -11,8 +11,6 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from ztune import native, paths
 from ztune.errors import ZtuneError
 from ztune.native import openzfs
@@ -259,6 +257,8 @@ def check_fio() -> Checked:
 
 def check_memory(available: int | None = None) -> Checked:
     """There is memory for pools that are kept in memory while layouts are screened."""
+    import psutil  # here, as it takes 20 ms to load
+
     free = psutil.virtual_memory().available if available is None else available
     cores = os.cpu_count() or 1
     # An engine takes about 80 MB, the modelled ARC, and what the pools hold; one runs per core. 1 GiB per

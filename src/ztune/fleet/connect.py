@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
-from urllib.request import urlopen
 
 from ztune.errors import InputError, MissingError
 
@@ -109,6 +108,8 @@ def _dashboard(link: str | None) -> str:
     it all the same."""
     if not link or not link.startswith(("http://", "https://")):
         return ""
+    from urllib.request import urlopen  # here, as it takes http.client and ssl
+
     try:
         with urlopen(link, timeout=_DASHBOARD_S) as answer:
             return link if answer.status == 200 and b"needs bokeh" not in answer.read(4096) else ""

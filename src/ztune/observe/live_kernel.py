@@ -14,6 +14,7 @@ import numpy.typing as npt
 from ztune.errors import MissingError, ZtuneError
 from ztune.observe.subjects import ObservedSubject, record_sizes
 from ztune.trace.recorders import kernel
+from ztune.trace.recorders.file_records import file_records
 from ztune.trace.recorders.files import Mounts, is_storage
 
 PROGRAM = kernel.OBSERVER.program.name
@@ -144,7 +145,7 @@ class ObserverSession:
             message, parts = self._answer(ANSWER_SECONDS)
             self._asked -= 1
             self._mounts.read()
-            for record, device, path, _user, _end in kernel.file_records(parts["files"], self._mounts):
+            for record, device, path, _user, _end in file_records(parts["files"], self._mounts):
                 seen = SeenFile(path, device, record["ino"], max(0, record["size"]))
                 self._files[record["id"]] = seen
             if self._asked <= 0:

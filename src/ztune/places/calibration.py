@@ -18,8 +18,6 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from ztune import files, paths
 from ztune.errors import InputError, MissingError
 from ztune.onhost.host import about
@@ -95,6 +93,8 @@ def measure(engine: Engine) -> ProcessorRates:
 
     Raises InputError where other programs use them at the same time; MissingError where the engine fails.
     """
+    import psutil  # here, as it takes 20 ms to load
+
     before = psutil.cpu_percent(_LOOK_S) / 100
     try:
         done = subprocess.run(

@@ -15,7 +15,7 @@ from typing import Any
 from ztune.errors import InputError
 from ztune.onhost.host import shared_files
 from ztune.places.replay import export_folder
-from ztune.trace.ops import CONTENT, Inputs, join_ops
+from ztune.trace.inputs import CONTENT, Inputs
 from ztune.trace.reader import Trace, operations_of
 
 
@@ -110,6 +110,8 @@ def joined(first: Trace, one: Inputs, neighbour: Neighbour, other: Inputs, *, al
     ops = folder / "ops.bin"
     with shared_files.locked(folder / "lock"):
         if not ops.is_file():
+            from ztune.trace.ops import join_ops  # here, as it takes NumPy
+
             start = int(neighbour.start_s * 1e9)
             join_ops(None if alone else one.ops, other.ops, ops, start, first.manifest.duration_ns)
         os.utime(folder)

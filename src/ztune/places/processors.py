@@ -10,8 +10,6 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-import psutil
-
 from ztune import paths
 from ztune.onhost.host import shared_files
 
@@ -29,6 +27,8 @@ def one_processor() -> Iterator[int | None]:
 
 
 def _taken(folder: Path, held: contextlib.ExitStack) -> int | None:
+    import psutil  # here, as it takes 20 ms to load
+
     # One after the other: two that look at once would find the same one idle.
     with shared_files.locked(folder / "choosing"):
         busy = psutil.cpu_percent(_LOOK_S, percpu=True)

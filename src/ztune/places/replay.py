@@ -30,12 +30,9 @@ from ztune.places.engine_run import EngineRoom, EngineWork, Outcome, Progress, m
 from ztune.places.engine_spec import aged, changed_in_vain, engine_spec, sampled
 from ztune.study import Layout, Study
 from ztune.study.layout import MIN_ARC
-from ztune.trace import sampling
-from ztune.trace.content import UNTOUCHED, content_pools
-from ztune.trace.ops import CONTENT, EXPORT_VERSION, Inputs, OpsFile, OpsInfo, export_ops
+from ztune.trace.inputs import CONTENT, EXPORT_VERSION, UNTOUCHED, Inputs, OpsFile, OpsInfo
+from ztune.trace.rate import Rate, check_rate
 from ztune.trace.reader import Trace, operations_of
-from ztune.trace.sampling import Rate
-from ztune.trace.summary import summarise
 
 MIN_TIMEOUT_S = 900.0
 TIMEOUT_FACTOR = 60.0  # of the recorded seconds; a sane layout takes less than one
@@ -47,6 +44,10 @@ def prepare(trace: Trace) -> Inputs:
 
     Raises InputError if the trace is damaged or there is no room.
     """
+    # Here, as what else is known of replays takes no NumPy.
+    from ztune.trace.content import content_pools
+    from ztune.trace.ops import export_ops
+
     folder = export_folder(trace.sha)
     with shared_files.locked(folder / "lock"):
         ops, index = folder / "ops.bin", folder / "files.json"
@@ -126,6 +127,8 @@ def _sampled(inputs: Inputs, rate: Rate) -> Inputs:
     """Return what the engine reads of a sample; made once and kept beside the whole."""
     if rate.of == 1:
         return inputs
+    from ztune.trace import sampling  # here, as it takes NumPy
+
     name = f"sample-{sampling.VERSION}-{rate.of}-{rate.part}-{rate.region}"
     folder = inputs.ops.parent
     ops, index = folder / f"{name}.bin", folder / f"{name}.json"
@@ -225,7 +228,7 @@ class Replay:
         if self.inputs.calls:
             spec["threads"] = [list(one) for one in self.inputs.calls]
         if spec["arc_max"] < MIN_ARC:
-            sampling.check_rate(self.rate.of, layout.arc, MIN_ARC)
+            check_rate(self.rate.of, layout.arc, MIN_ARC)
         # What ages is rewritten everywhere.
         if layout.age is None and (self._load or self._default_load) == "touched":
             spec["load"] = "touched"
@@ -244,6 +247,8 @@ class Replay:
         of_files = {f["id"]: records[f["dataset"]] for f in spec["files"]}
         key = tuple(of_files.values())
         if key not in self._touched:
+            from ztune.trace import sampling  # see ``_sampled``
+
             self._touched[key] = sampling.touched_bytes(self.inputs.ops, self.inputs.files, of_files)
         files = int(sum(f["size"] for f in spec["files"]))
         # Twice: what may be read ahead.
@@ -259,6 +264,8 @@ class Replay:
     def _writes(self) -> dict[str, tuple[int, bool]]:
         """Role → bytes of its usual write, the database's page where that is known; and whether it is
         synced, which is taken of what was only read."""
+        from ztune.trace.summary import summarise  # here, as it takes Polars
+
         pages = self.trace.manifest.page_size
         found: dict[str, tuple[int, bool]] = {}
         for group in summarise(self.trace, files=0).roles:

@@ -12,9 +12,9 @@ from ztune.places.neighbour import Neighbour, joined
 from ztune.places.replay import Replay, prepare
 from ztune.store.records import BOTH, NEIGHBOUR, PART
 from ztune.study import OBJECTIVES
-from ztune.trace.ops import Inputs
+from ztune.trace.inputs import Inputs
+from ztune.trace.rate import REGION, Rate
 from ztune.trace.reader import Trace
-from ztune.trace.sampling import REGION, Rate
 
 
 def rerun(record: dict[str, Any], trace: Trace, engine: Engine) -> Outcome:

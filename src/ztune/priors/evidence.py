@@ -10,7 +10,6 @@ from ztune.errors import InputError
 from ztune.onhost.words import suggest
 from ztune.priors.prior import PriorRun, runs_of
 from ztune.results import export
-from ztune.results import file as results_file
 from ztune.results.row import ResultRow
 from ztune.store.db import Store
 from ztune.store.records import Run
@@ -52,6 +51,8 @@ def runs(name: str) -> list[PriorRun]:
     """
     mine = [row for row in _own(name) if row.database == name]
     seen = {(row.origin, row.run) for row in mine}
+    from ztune.results import file as results_file  # here, as it takes Arrow
+
     theirs = [row for row in results_file.read(shipped()) if row.database == name]
     return [
         *runs_of(mine, own=True),

@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 from importlib.resources import files
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import jinja2
 from markupsafe import Markup
 
 from ztune import __version__, output
@@ -31,6 +30,9 @@ from ztune.store.records import Run, Trial
 from ztune.study.layout import parse_layout
 from ztune.trace.figures import GroupSummary, Summary, Transfers
 from ztune.units import format_size
+
+if TYPE_CHECKING:
+    import jinja2
 
 # Sections that only one kind of run has.
 _NONE: dict[str, Any] = {
@@ -173,6 +175,8 @@ def page(template: str, **values: object) -> str:
 @cache
 def environment() -> jinja2.Environment:
     """Return what all reports' templates are rendered with."""
+    import jinja2  # here, as who imports this need not write a page
+
     made = jinja2.Environment(
         loader=jinja2.FunctionLoader(data),
         autoescape=True,

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Sequence
 
-import psutil
-
 from ztune.analysis.units import amount
 from ztune.databases import registry
 from ztune.errors import InputError
@@ -22,7 +20,6 @@ from ztune.trace.manifest import Manifest
 from ztune.trace.one_dataset import Together, together
 from ztune.trace.propose import without_role
 from ztune.trace.reader import Trace
-from ztune.trace.summary import summarise
 from ztune.units import format_size
 
 _OF_SIZES = ("recordsize", "compression", "primarycache", "secondarycache")
@@ -37,6 +34,8 @@ def built_for(trace: Trace, *, arc: bool = False) -> Study:
 
     Raises InputError if the trace is damaged.
     """
+    from ztune.trace.summary import summarise  # here, as it takes Polars
+
     manifest = trace.manifest
     roles = {str(f.role) for f in manifest.files if f.role is not None}
     workload = manifest.workload.name if manifest.workload is not None else None
@@ -131,6 +130,8 @@ def host_arc(manifest: Manifest) -> tuple[int | None, str]:
         return None, ""
     whole = allowed or memory // 2
     files = sum(max(f.size_start, f.size_end) for f in manifest.files if f.role is not None)
+    import psutil  # here, as it takes 20 ms to load
+
     here = psutil.virtual_memory().total // 4
     if here < min(whole, files):
         said += f", and this machine can replay {amount(here)}"

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from ztune.analysis.resolve import DEFAULT_RESOLUTION
 from ztune.onhost.fields import from_json, to_json
-from ztune.store.records import Run
+
+if TYPE_CHECKING:
+    from ztune.store.records import Run
 
 DEFAULT_BUDGET = 32
 DEFAULT_BLOCKS = (3, 8)

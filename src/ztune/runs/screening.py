@@ -39,10 +39,9 @@ from ztune.store.db import Store
 from ztune.store.records import BOTH, HALF_ARC, NEIGHBOUR, PART, TWICE_ARC, Run, Trial
 from ztune.study import Layout, Study
 from ztune.study.layout import MIN_ARC, with_settings
-from ztune.trace import sampling
-from ztune.trace.ops import Inputs
+from ztune.trace.inputs import Inputs
+from ztune.trace.rate import REGION, Rate, Work, check_rate, default_rate, is_all
 from ztune.trace.reader import Trace
-from ztune.trace.sampling import Rate
 from ztune.trace.witness import kept
 from ztune.units import format_size, parse_size
 
@@ -354,7 +353,7 @@ def _rate(study: Study, trace: Trace, options: ScreenOptions) -> Rate:
     arcs = [study.layout.arc, *(parse_size(v) for key, vs in values if key == "arc" for v in map(str, vs))]
     sizes = [parse_size(d.properties["recordsize"]) for d in study.layout.datasets]
     sizes += [parse_size(str(v)) for key, vs in values if key.endswith(".recordsize") for v in vs]
-    region = max(sampling.REGION, *sizes)
+    region = max(REGION, *sizes)
     whole = {
         "--with": bool(options.beside),
         "--age": bool(options.ages) or study.layout.age is not None or any(key == AGE for key, _ in values),
@@ -367,7 +366,7 @@ def _rate(study: Study, trace: Trace, options: ScreenOptions) -> Rate:
                 raise InputError(
                     f"--sample 1/{options.sample} can't be replayed with {flag}; leave out one of the two"
                 )
-        sampling.check_rate(options.sample, min(arcs), MIN_ARC)
+        check_rate(options.sample, min(arcs), MIN_ARC)
         if options.load == "all":
             raise InputError(
                 f"--load all loads no sample; leave out --sample 1/{options.sample} or --load all"
@@ -375,12 +374,16 @@ def _rate(study: Study, trace: Trace, options: ScreenOptions) -> Rate:
     if options.sample or options.load == "all" or any(whole.values()):
         return Rate(max(options.sample, 1), region=region)
     data = sum(max(f.size_start, f.size_end) for f in trace.manifest.files if f.role is not None)
-    if sampling.is_all(trace.manifest.events, data, min(arcs), MIN_ARC):
+    if is_all(trace.manifest.events, data, min(arcs), MIN_ARC):
         return Rate(1, region=region)
+    return Rate(default_rate(_work(trace), min(arcs), MIN_ARC), region=region)
+
+
+def _work(trace: Trace) -> Work:
+    from ztune.trace import sampling  # here, as it takes NumPy
+
     inputs = prepare(trace)
-    return Rate(
-        sampling.default_rate(sampling.work(inputs.ops, inputs.files), min(arcs), MIN_ARC), region=region
-    )
+    return sampling.work(inputs.ops, inputs.files)
 
 
 def recorded_rate(trace: Trace) -> int:
@@ -404,9 +407,9 @@ def _rate_of_sampled(
     for flag, asked in {**whole, "--load all": options.load == "all"}.items():
         if asked:
             raise InputError(f"{about}, and {flag} needs all; leave it out, or record without --sample")
-    if region > sampling.REGION:
+    if region > REGION:
         raise InputError(
-            f"{about}, in regions of {format_size(sampling.REGION)}: records of {format_size(region)} "
+            f"{about}, in regions of {format_size(REGION)}: records of {format_size(region)} "
             "can't be replayed; leave out those larger than a region, or record without --sample"
         )
     if options.sample and options.sample % recorded:
@@ -414,12 +417,10 @@ def _rate_of_sampled(
             f"{about}, so --sample 1/{options.sample} is not there; write 1/{recorded}, or "
             f"1/{2 * recorded} for half of it"
         )
-    sampling.check_rate(options.sample or recorded, least_arc, MIN_ARC)
+    check_rate(options.sample or recorded, least_arc, MIN_ARC)
     if options.sample:
         return Rate(options.sample, region=region)
-    inputs = prepare(trace)
-    work = sampling.work(inputs.ops, inputs.files)
-    return Rate(recorded * sampling.default_rate(work, least_arc // recorded, MIN_ARC), region=region)
+    return Rate(recorded * default_rate(_work(trace), least_arc // recorded, MIN_ARC), region=region)
 
 
 def _check_beside(study: Study, others: Mapping[JobKey, Trace]) -> None:

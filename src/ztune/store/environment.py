@@ -7,13 +7,13 @@ import platform
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from ztune import __version__
 
 
 def collect() -> dict[str, Any]:
     """Return the environment record: kernel, processor, memory, Python, ztune. No names of hosts or users."""
+    import psutil  # here, as it takes 20 ms to load
+
     uname = platform.uname()
     return {
         "kernel": f"{uname.system} {uname.release}",

@@ -9,9 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 from ztune import paths
 from ztune.errors import InputError, unwritten
 from ztune.store.records import SeriesRef, Trial
@@ -38,6 +35,9 @@ class SeriesRows:
 
     def write(self, run_id: str, number: int) -> list[SeriesRef]:
         """Write one file per probe and return what to store of it. Raises InputError with the reason."""
+        import pyarrow as pa  # here, as whoever runs trials imports this, and it takes long to load
+        import pyarrow.parquet as pq
+
         out: list[SeriesRef] = []
         for probe, columns in self._columns.items():
             rows = self._rows[probe]
@@ -66,6 +66,9 @@ def read(trial: Trial, probe: str) -> Mapping[str, list[float | None]]:
 
     Raises InputError if the trial has none, or its file is gone.
     """
+    import pyarrow as pa  # see ``SeriesRows.write``
+    import pyarrow.parquet as pq
+
     for ref in trial.series:
         if ref.probe == probe:
             path = paths.home() / ref.file

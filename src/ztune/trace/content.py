@@ -25,11 +25,11 @@ from ztune.errors import unwritten
 from ztune.onhost.host import shared_files
 from ztune.onhost.words import ROLES
 from ztune.trace.compressibility import CHUNK, compressor
+from ztune.trace.inputs import UNTOUCHED
 from ztune.trace.manifest import DEFAULT_RATIO, Compressibility, content_unknown
 from ztune.trace.reader import Trace
 from ztune.trace.repeats import repeats
 
-UNTOUCHED = " untouched"  # after a role: the content of what is not touched
 SYNTHESIS_VERSION = 1  # part of the file names, so that a changed recipe makes new files
 POOL_CHUNKS = 16  # chunks of 1 MiB per synthesised pool
 UNIT = 32  # bytes

@@ -10,7 +10,6 @@ from ztune.onhost.words import ROLES
 from ztune.trace.manifest import Manifest
 from ztune.trace.reader import Trace
 from ztune.trace.schema import Op
-from ztune.trace.syncs import synced
 from ztune.units import counted
 
 LEAST_COMMITS = 100
@@ -85,6 +84,8 @@ def summed(parts: Sequence[Recorded]) -> Recorded:
 def recorded(trace: Trace) -> dict[str, Recorded]:
     """Return what ``trace`` has of each role, in the order of ROLES. Raises InputError if it is damaged."""
     import numpy as np  # here, as elsewhere: the command line's help takes no NumPy
+
+    from ztune.trace.syncs import synced
 
     manifest = trace.manifest
     names = ["", *(role for role in ROLES if any(f.role == role for f in manifest.files))]

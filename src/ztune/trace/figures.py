@@ -9,6 +9,8 @@ from ztune.trace.manifest import Manifest
 
 NO_ROLE = "none"  # the name under which files without a role are shown
 ALIGNMENTS = (512, 4096, 8192)
+PAGE = 4096
+"""Bytes; unit of the working set."""
 
 
 @dataclass(frozen=True)

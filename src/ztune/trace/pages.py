@@ -12,10 +12,10 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from ztune.trace.figures import PAGE
+
 Ints: TypeAlias = "npt.NDArray[np.signedinteger[Any]]"
 
-PAGE = 4096
-"""Bytes; unit of the working set."""
 _PAGE = PAGE.bit_length() - 1
 READ, WRITTEN = 1, 2
 _CHUNK = 12  # log2 of the pages of a chunk, 16 MiB of a file: what is noted at once, once one is touched

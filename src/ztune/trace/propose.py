@@ -5,16 +5,18 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from ztune.databases.rules import RoleRule
 from ztune.trace.figures import GroupSummary
 from ztune.trace.manifest import TraceFile
-from ztune.trace.order import FileOrder, orders
 from ztune.trace.reader import Trace
 from ztune.trace.roles import RoleRules, known_as
 from ztune.trace.schema import Op
-from ztune.trace.summary import summarise
 from ztune.units import format_size
+
+if TYPE_CHECKING:
+    from ztune.trace.order import FileOrder
 
 LEAST_BYTES = 64 << 10
 """Moved by files of one kind in all; less may be a lock, a number of a process or a setting."""
@@ -68,6 +70,10 @@ def proposals(trace: Trace) -> list[RoleProposal]:
     A role is proposed for those that have none and that no rule of well-known layouts leaves out. Raises
     InputError if the trace is damaged.
     """
+    # Here, as what is known of kinds of files takes neither NumPy nor Polars.
+    from ztune.trace.order import orders
+    from ztune.trace.summary import summarise
+
     rules = RoleRules()
     entries: dict[str, list[TraceFile]] = {}  # several that had a name one after the other
     for file in trace.manifest.files:

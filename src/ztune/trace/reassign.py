@@ -15,7 +15,6 @@ from ztune.errors import InputError, unwritten
 from ztune.onhost.host import shared_files
 from ztune.onhost.words import ROLES
 from ztune.trace import rights
-from ztune.trace.compressibility import TOUCHED, sample_files
 from ztune.trace.manifest import (
     DEFAULT_RATIO,
     EVENTS_FILE,
@@ -29,7 +28,6 @@ from ztune.trace.manifest import (
 from ztune.trace.propose import PROPOSED, RoleProposal
 from ztune.trace.reader import Trace
 from ztune.trace.roles import RoleRules
-from ztune.trace.touched import TouchedBlocks
 from ztune.units import listed
 
 _MOST = 4  # kinds of files that a sentence names
@@ -65,6 +63,10 @@ def with_roles(
     measured = [entry for entry in manifest.compressibility if entry.role in kept]
     samples = [sample for sample in manifest.samples if sample.role in kept]
     if changed:
+        # Here, as a trace whose files keep their roles takes no NumPy.
+        from ztune.trace.compressibility import TOUCHED, sample_files
+        from ztune.trace.touched import TouchedBlocks
+
         say("measuring how the files compress")
         wanted = {f.path: str(f.role) for f in now if f.role in changed and f.size_end > 0}
         touched = TouchedBlocks(now, TOUCHED, _SEED)

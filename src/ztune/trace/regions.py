@@ -20,10 +20,11 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from ztune.trace import rate
 from ztune.trace.manifest import Counted
 from ztune.trace.schema import Op
 
-REGION = 1 << 20
+REGION = rate.REGION
 """Bytes of a region: as in recorder/records.h."""
 WHOLE_BYTES = 8 << 20
 """The smallest files of a sample are whole up to so many bytes together: a tenth of the least ARC."""

@@ -15,9 +15,8 @@ from rich.table import Table
 from ztune.onhost.latency import tells
 from ztune.output import Console, Text
 from ztune.trace import extent
-from ztune.trace.figures import NO_ROLE, GroupSummary, Rates, Summary, Transfers
+from ztune.trace.figures import NO_ROLE, PAGE, GroupSummary, Rates, Summary, Transfers
 from ztune.trace.manifest import Compressibility, Manifest
-from ztune.trace.pages import PAGE
 from ztune.trace.propose import RoleProposal
 from ztune.trace.repeats import repeats
 

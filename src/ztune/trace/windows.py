@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from ztune.trace.manifest import TraceFile
 from ztune.trace.schema import Op
-from ztune.trace.spool import Rows
+
+if TYPE_CHECKING:
+    from ztune.trace.spool import Rows
 
 _GROWS = (Op.WRITE, Op.COPY, Op.FALLOCATE)
 
@@ -35,6 +36,8 @@ def with_growth(files: list[TraceFile], parts: Iterable[Rows]) -> list[TraceFile
     A file that grew between two windows was read where it had not been written, as far as was seen. A replay
     loads what was there at the start, so that this is there. ``parts``: events with the files' numbers.
     """
+    import numpy as np  # here, as elsewhere: the command line's help takes no NumPy
+
     needed = np.array([file.size_start for file in files], np.int64)
     grown = needed.copy()
     for part in parts:

@@ -18,11 +18,12 @@ from ztune.cli.record import command
 from ztune.errors import InputError, MissingError
 from ztune.trace.manifest import WorkloadInfo
 from ztune.trace.ops import export_ops, read_ops
+from ztune.trace.rate import Rate
 from ztune.trace.reader import Trace
 from ztune.trace.record import Recording, record
 from ztune.trace.regions import REGION, kept, taken
 from ztune.trace.roles import RoleRules
-from ztune.trace.sampling import Rate, sample
+from ztune.trace.sampling import sample
 from ztune.trace.schema import Op
 from ztune.trace.windows import Schedule
 

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from ztune.errors import InputError, MissingError
-from ztune.trace.recorders.ebpf import EbpfSession
 from ztune.trace.recorders.kernel import RECORDER
-from ztune.trace.recorders.recorder import Recorder
+from ztune.trace.recorders.recorder import Recorder, RecorderSession, Start
 from ztune.trace.recorders.strace import StraceSession, problem
 
+
+def _ebpf(start: Start) -> RecorderSession:
+    from ztune.trace.recorders.ebpf import EbpfSession  # here, as only what records takes NumPy and Arrow
+
+    return EbpfSession(start)
+
+
 RECORDERS = (
-    Recorder("ebpf", RECORDER.problem, EbpfSession, in_kernel=True),
+    Recorder("ebpf", RECORDER.problem, _ebpf, in_kernel=True),
     Recorder("strace", problem, StraceSession),
 )
 """All of them, the better one first."""

@@ -17,8 +17,9 @@ import numpy.typing as npt
 
 from ztune.errors import InputError, MissingError, ZtuneError
 from ztune.trace.manifest import RecordedWindow, Warning_
+from ztune.trace.recorders.file_records import file_records
 from ztune.trace.recorders.files import Call, FileTable, Mounts
-from ztune.trace.recorders.kernel import RECORDER, HelperProcess, file_records
+from ztune.trace.recorders.kernel import RECORDER, HelperProcess
 from ztune.trace.recorders.recorder import Harvest, Start
 from ztune.trace.regions import Tally
 from ztune.trace.schema import Op

@@ -12,16 +12,17 @@ import stat
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
-
-import numpy as np
-import numpy.typing as npt
+from typing import TYPE_CHECKING, NamedTuple
 
 from ztune.onhost.host import mounts
 from ztune.onhost.host.mounts import MountInfo
 from ztune.trace.manifest import FileName, TraceFile
 from ztune.trace.roles import RoleRules
 from ztune.trace.schema import Op
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
 
 UNKNOWN = -2  # in Selection.numbers: a number that was never explained (its record was lost)
 IGNORED = -3  # a file that is no storage, or outside of the paths asked for
@@ -209,6 +210,8 @@ class FileTable:
             if self._keep(entry, roots):
                 ids[index] = len(files)
                 files.append(self._describe(entry, len(files), rules))
+        import numpy as np  # here, as mounts and names of files are known without it
+
         numbers = np.full(highest + 1, UNKNOWN, np.int32)
         for number, index in self._numbers.items():
             if 0 < number <= highest:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ztune.trace.manifest import RecordedWindow, Warning_
-from ztune.trace.recorders.files import FileTable
-from ztune.trace.regions import Tally
-from ztune.trace.spool import Part, Rows
+
+if TYPE_CHECKING:
+    from ztune.trace.recorders.files import FileTable
+    from ztune.trace.regions import Tally
+    from ztune.trace.spool import Part, Rows
 
 # A shared mapping that is only read: not an event of the trace, but a reason for a warning.
 MMAP_READ = 100

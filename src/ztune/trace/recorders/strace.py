@@ -15,8 +15,7 @@ import threading
 import time
 from functools import partial
 from pathlib import Path
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from ztune.errors import InputError, MissingError, ZtuneError
 from ztune.onhost.probes import procfs
@@ -25,8 +24,9 @@ from ztune.trace.recorders.processes import shared_mappings
 from ztune.trace.recorders.recorder import Harvest, Start
 from ztune.trace.recorders.strace_parser import CALLS, Parser, Row, RunningSystem
 from ztune.trace.schema import Flag, Op
-from ztune.trace.spool import Part, Rows, Spool
-from ztune.trace.writer import EVENT_DTYPE
+
+if TYPE_CHECKING:
+    from ztune.trace.spool import Part, Rows
 
 OLDEST = (5, 6)  # --absolute-timestamps, --syscall-times
 BATCH = 1 << 14  # events kept before they are written
@@ -56,10 +56,15 @@ class StraceSession:
     """One run of strace, and what it says read along."""
 
     def __init__(self, start: Start) -> None:
+        # Here, as whether strace can record is asked without NumPy and Arrow.
+        from ztune.trace.spool import Spool
+        from ztune.trace.writer import EVENT_DTYPE
+
         self.started_unix_ns = time.time_ns()
         self._begun = time.monotonic_ns()
         self._start = start
         self._rows: list[Row] = []
+        self._event = EVENT_DTYPE
         self._out = Spool(start.folder / "events.raw", EVENT_DTYPE)
         self._full = 0  # when it was, ns since recording began
         self._error: Exception | None = None
@@ -290,9 +295,11 @@ class StraceSession:
             self._write()
 
     def _write(self) -> None:
+        import numpy as np  # see ``__init__``
+
         if self._rows and self._error is None:
             try:
-                self._out.add(np.array(self._rows, EVENT_DTYPE))
+                self._out.add(np.array(self._rows, self._event))
                 self._out.flush()
             except OSError as error:
                 self._error = error
