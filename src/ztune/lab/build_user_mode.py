@@ -61,14 +61,14 @@ LINUX = (
         r"\1 -mno-sse -mno-mmx -mno-sse2 -mno-3dnow -mno-avx -mno-red-zone -mskip-rax-setup -mtune=generic "
         "-falign-jumps=1 -falign-loops=1 -fcf-protection=none -fno-jump-tables",
     ),
-    # UML can't be preempted anywhere, which does not keep it from making way where it might sleep, as Debian's
-    # kernels do. Without it a transaction group compresses all that it has before anybody else's turn comes.
+    # UML can't be preempted anywhere, which does not keep it from making way where it might sleep, as
+    # Debian's kernels do. Without it a transaction group compresses all it has before anybody else's turn comes.
     Edit(
         "kernel/Kconfig.preempt",
         r"(config PREEMPT_VOLUNTARY\n.*\n)\s*depends on !ARCH_NO_PREEMPT\n",
         r"\1",
     ),
-    # qemu-storage-daemon says 0, which Linux takes for a page: what ZFS reads and writes at once came in pieces.
+    # qemu-storage-daemon says 0, which Linux takes for a page: what ZFS moves at once came in pieces.
     Edit("drivers/block/virtio_blk.c", r"(size_max, &v\);\n\tif \(!err)\)", r"\1 && v != 0)"),
     Edit("lib/zlib_deflate/Makefile", r"\A", "ccflags-y += -fbuiltin\n"),
     Edit("lib/zlib_inflate/Makefile", r"\A", "ccflags-y += -fbuiltin\n"),
