@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -29,6 +30,7 @@ WORDS = {
 SAY_NOTHING = {"base.py", "common.py", "helpers.py", "hello.py", "misc.py", "own.py", "types.py", "utils.py"}
 
 
+@cache
 def classes() -> dict[str, list[str]]:
     """Return the name of each class, and of each named choice of words, → the files that define one."""
     found: dict[str, list[str]] = defaultdict(list)
@@ -47,12 +49,9 @@ def classes() -> dict[str, list[str]]:
     return found
 
 
-FOUND = classes()
-
-
 @pytest.mark.parametrize("word", WORDS)
 def test_a_word_is_one_class(word: str) -> None:
-    found = FOUND[word]
+    found = classes()[word]
     assert len(found) == 1, (
         f"{word} is defined in {', '.join(found) or 'no file'}; name the other for what it is"
     )
@@ -63,7 +62,7 @@ def test_a_public_class_has_a_name_of_its_own() -> None:
     # A database's folder is a house of its own: its client is called Client as another's is.
     shared = {
         name: [file for file in files if file.count("/") < 2 or not file.startswith("databases/")]
-        for name, files in FOUND.items()
+        for name, files in classes().items()
         if not name.startswith("_")
     }
     twice = {name: files for name, files in shared.items() if len(files) > 1}

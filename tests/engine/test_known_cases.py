@@ -38,17 +38,17 @@ from ztune.trace.ops import PAUSES
 
 
 def test_small_records_overwrite_without_reading(tmp_path: Path, noise: Path) -> None:
-    s = spec(noise, size=64 * MIB, properties={"recordsize": "8K"}, tunables={"zfs_txg_timeout": 3600})
-    out = replay(tmp_path, s, overwrites(4000, 8192, 64 * MIB))
+    s = spec(noise, size=16 * MIB, properties={"recordsize": "8K"}, tunables={"zfs_txg_timeout": 3600})
+    out = replay(tmp_path, s, overwrites(1000, 8192, 16 * MIB))
     check_sums(out)
     m = out["measure"]
     assert m["rmw_reads"] == 0
-    assert 0.7 < m["write_amplification"] < 1.4  # some of the 4000 fall on the same record
+    assert 0.7 < m["write_amplification"] < 1.4  # some of the 1000 fall on the same record
     assert m["logical"] == {
         "reads": 0,
         "read_bytes": 0,
-        "writes": 4000,
-        "write_bytes": 4000 * 8192,
+        "writes": 1000,
+        "write_bytes": 1000 * 8192,
         "syncs": 0,
     }
 
@@ -84,7 +84,7 @@ def test_log_and_bias(
     ops = Ops()
     n = 300
     for _ in range(n):
-        ops.add(WRITE, offset=r.randrange(8192) * 8192, size=8192)
+        ops.add(WRITE, offset=r.randrange(1024) * 8192, size=8192)
         ops.add(FSYNC)
     out = replay(tmp_path, s, ops)
     check_sums(out)
@@ -335,14 +335,15 @@ def test_nobody_waits_for_what_a_cache_device_is_fed_with(tmp_path: Path, noise:
 
 def test_groups_follow_trace_time(tmp_path: Path, noise: Path) -> None:
     s = spec(noise, properties={"recordsize": "8K"}, tunables={"zfs_txg_timeout": 5})
-    out = replay(tmp_path, s, overwrites(200, 8192, 64 * MIB, step=100_000_000))  # 20 s
+    out = replay(tmp_path, s, overwrites(200, 8192, 8 * MIB, step=100_000_000))  # 20 s
     assert out["measure"]["model"]["trace_s"] == pytest.approx(19.9, abs=0.2)
     assert 4 <= out["measure"]["txgs"] <= 5
     s["tunables"] = {"zfs_txg_timeout": 1}
     assert (
-        19 <= replay(tmp_path, s, overwrites(200, 8192, 64 * MIB, step=100_000_000))["measure"]["txgs"] <= 21
+        19 <= replay(tmp_path, s, overwrites(200, 8192, 8 * MIB, step=100_000_000))["measure"]["txgs"] <= 21
     )
     # Dirty data ends a group early: 16 MB at 20 % of 80 MB.
+    s = spec(noise, size=64 * MIB, properties={"recordsize": "8K"})
     s["tunables"] = {"zfs_txg_timeout": 3600, "zfs_dirty_data_max": 80 * MIB}
     m = replay(tmp_path, s, overwrites(6000, 8192, 64 * MIB, step=10_000))["measure"]
     assert 3 <= m["txgs"] <= 6
@@ -468,7 +469,7 @@ def test_closed_an_operation_takes_from_one_sync_of_its_thread_to_the_next(
         if i in (10, 40):
             ops.add(FSYNC, file=1, thread=2)
         ops.t += 5_000_000
-    s = spec(noise, size=[64 * MIB] * 2, properties={"recordsize": "8K"}, closed=True)
+    s = spec(noise, size=[8 * MIB] * 2, properties={"recordsize": "8K"}, closed=True)
     s["operations"] = operations
     model = replay(tmp_path, s, ops)["measure"]["model"]
     assert ("operation_latency_ms" in model) is known
@@ -492,6 +493,7 @@ def test_closed_who_comes_first_has_the_next_turn_at_a_log(tmp_path: Path, noise
             for _ in range(50 if i % 3 == thread else 0):
                 ops.add(READ, file=1, offset=places.pop() * 8192, size=8192, thread=thread)
     s = spec(noise, size=[64 * MIB] * 2, properties={"recordsize": "8K"}, closed=True)
+    s["load"] = "touched"
     s["operations"] = 3 * rounds
     model = replay(tmp_path, s, ops)["measure"]["model"]
     # The reads of one thread follow each other; those of three do not.
@@ -550,7 +552,7 @@ def test_closed_a_checkpoint_after_a_commit_belongs_to_its_turn(tmp_path: Path, 
             ops.t += 50_000_000
             ops.add(FSYNC, file=1, step=1_000)
     ops.add(FSYNC, file=1, thread=1)
-    s = spec(noise, size=[64 * MIB] * 2, properties={"recordsize": "8K"}, closed=True, operations=60)
+    s = spec(noise, size=[8 * MIB] * 2, properties={"recordsize": "8K"}, closed=True, operations=60)
     took = replay(tmp_path, s, ops)["measure"]["model"]["operation_latency_ms"]
     # Six of them have such a work in them, three of each thread.
     assert took["p90"] > 50
@@ -671,7 +673,9 @@ def test_each_log_s_commits_are_told_by_what_its_own_job_did(tmp_path: Path, noi
         ops.add(READ, file=2, offset=0, size=8192, thread=2 * log + 1)
         ops.add(FSYNC, file=log, thread=2 * log + 1)
     every = 2 * rounds + 1
-    base = spec(noise, size=[MIB, MIB, 64 * MIB], properties={"recordsize": "8K"}, profile="hdd")
+    base = spec(
+        noise, size=[MIB, MIB, 64 * MIB], properties={"recordsize": "8K"}, profile="hdd", load="touched"
+    )
     for counts in ((0, 0), (every, 0), (0, every), (every, every)):
         s = {**base, "logs": [[0], [1]], "operations": every, "log_operations": list(counts)}
         late[counts] = replay(tmp_path, s, ops)["measure"]["model"]["late_commits"]
@@ -699,7 +703,10 @@ def test_closed_commits_of_two_logs_are_told_apart(tmp_path: Path, noise: Path) 
     for log in (0, 1):
         ops.add(READ, file=2, offset=0, size=8192, thread=1)
         ops.add(FSYNC, file=log, thread=1)
-    base = spec(noise, size=[MIB, MIB, 64 * MIB], properties={"recordsize": "8K"}, profile="hdd", closed=True)
+    base = spec(
+        noise, size=[MIB, MIB, 64 * MIB], properties={"recordsize": "8K"}, profile="hdd", load="touched"
+    )
+    base["closed"] = True
     for logs in (False, True):
         s = {**base, "operations": 2 * rounds + 2, **({"logs": [[0], [1]]} if logs else {})}
         late[logs] = replay(tmp_path, s, ops)["measure"]["model"]["late_commits"]

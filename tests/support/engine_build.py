@@ -103,7 +103,7 @@ def content(path: Path, kind: str = "noise", mib: int = 8, seed: int = 3) -> Pat
 def spec(
     pool: Path,
     *,
-    size: int | list[int] = 64 * MIB,
+    size: int | list[int] = 8 * MIB,
     properties: dict[str, str] | None = None,
     vdevs: list[dict[str, Any]] | None = None,
     ashift: int = 12,

@@ -50,8 +50,12 @@ def workload(name: str, own: Path, **values: object) -> JobWorkload:
     return made
 
 
-def done(made: JobWorkload, parent: Path) -> tuple[WorkloadResult, dict[str, int], dict[str, set[str]]]:
-    """Do the whole job; return its result, the bytes of each role and the names of its files."""
+Done = tuple[WorkloadResult, dict[str, int], dict[str, set[str]]]
+"""The result of a job, the bytes of each role and the names of its files."""
+
+
+def done(made: JobWorkload, parent: Path, kept: Path | None = None) -> Done:
+    """Do the whole job; ``kept`` is where the export that it read goes."""
     with running(made, parent=parent) as started:
         assert started.pids()
         result = started.verify(started.run())
@@ -59,14 +63,29 @@ def done(made: JobWorkload, parent: Path) -> tuple[WorkloadResult, dict[str, int
         assert set(started.page_sizes()) <= set(paths)
         sizes = {role: places.size_of(path) for role, path in paths.items()}
         names = {role: {path.name for path in top.rglob("*")} for role, top in paths.items()}
+        if kept is not None:
+            shutil.copy(paths["source"] / orientdb_files.EXPORT, kept)
     assert list(parent.iterdir()) == []
     assert all(check.ok for check in result.checks)
     assert result.details["input"]["lines"] == 120 and result.details["input"]["terms"] == 100
     return result, sizes, names
 
 
-def test_import(own: Path, parent: Path) -> None:
-    result, sizes, names = done(workload("orientdb-import", own), parent)
+@pytest.fixture(scope="module")
+def imported(own: Path, open_parent: Path) -> tuple[Done, Path]:
+    """A whole import, and the export that it read, which OrientDB itself has written."""
+    parent, kept = open_parent / "imported", open_parent / "mine.gz"
+    parent.mkdir(mode=0o755)
+    return done(workload("orientdb-import", own), parent, kept), kept
+
+
+@pytest.fixture
+def exported(imported: tuple[Done, Path]) -> Path:
+    return imported[1]
+
+
+def test_import(imported: tuple[Done, Path]) -> None:
+    result, sizes, names = imported[0]
     assert set(sizes) == {"source", "data", "wal"} and result.operations == 220
     assert names["source"] == {"export.json.gz"} and sizes["source"] == result.details["export_bytes"]
     assert {check.name for check in result.checks} >= {"vertices", "edges", "sum over all edges as triples"}
@@ -112,17 +131,6 @@ THINGS: list[dict[str, object]] = [
     }
     for n in range(50)
 ]
-
-
-@pytest.fixture(scope="module")
-def exported(own: Path, open_parent: Path) -> Path:
-    """An export that OrientDB itself has written."""
-    parent = open_parent / "exported"
-    parent.mkdir(mode=0o755)
-    with running(workload("orientdb-import", own), parent=parent) as made:
-        kept = open_parent / "mine.gz"
-        shutil.copy(made.role_paths()["source"] / orientdb_files.EXPORT, kept)
-        return kept
 
 
 # Packed is what `test_import` reads, too: an export that OrientDB wrote.
