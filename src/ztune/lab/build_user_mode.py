@@ -62,7 +62,7 @@ LINUX = (
         "-falign-jumps=1 -falign-loops=1 -fcf-protection=none -fno-jump-tables",
     ),
     # UML can't be preempted anywhere, which does not keep it from making way where it might sleep, as
-    # Debian's kernels do. Without it a transaction group compresses all it has before anybody else's turn comes.
+    # Debian's kernels do. Without it a transaction group compresses all it has before others' turn.
     Edit(
         "kernel/Kconfig.preempt",
         r"(config PREEMPT_VOLUNTARY\n.*\n)\s*depends on !ARCH_NO_PREEMPT\n",
