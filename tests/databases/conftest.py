@@ -26,6 +26,7 @@ key=$(for word in "$@"; do
     case $word in
     *.java) cat "$word" ;;
     *'/*') ls "${{word%\\*}}" ;;
+    -*) echo "$word" ;;
     esac
 done | sha256sum | cut -c1-32)
 [ -d "{kept}/$key" ] && exec cp -R "{kept}/$key/." "$to"

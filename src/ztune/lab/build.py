@@ -125,7 +125,7 @@ def offered(choose: Callable[[Apt], _Chosen], progress: Progress) -> tuple[Apt, 
 
 
 def there(image: Image, progress: Progress) -> Image | None:
-    """Return ``image`` if it is built, with the recipe as it is now; None if not, or if it is damaged."""
+    """Return ``image`` if it is built, with the recipe as it is now; None if not, or not so, or damaged."""
     what = f"OpenZFS {image.openzfs} for {image.kernel}"
     for found in images.built():
         if found.name == image.name:
