@@ -376,6 +376,11 @@ def io_of(pids: Iterable[int]) -> dict[str, int]:
 
 def last_lines(path: Path | None, count: int = LAST_LINES) -> str:
     """Return the last lines of a log, joined by `` | ``, for the end of an error's sentence."""
+    return ending(log_tail(path).split("\n"), count)
+
+
+def log_tail(path: Path | None) -> str:
+    """Return the last 64 KiB of a log, or nothing if it can't be read."""
     if path is None:
         return ""
     try:
@@ -383,10 +388,9 @@ def last_lines(path: Path | None, count: int = LAST_LINES) -> str:
         with os.fdopen(own_directory.open_plain(path, os.O_RDONLY), "rb") as file:
             file.seek(0, os.SEEK_END)
             file.seek(max(0, file.tell() - 65536))
-            text = file.read(65536).decode("utf-8", errors="replace")
+            return file.read(65536).decode("utf-8", errors="replace")
     except (OSError, own_directory.NotOursError):
         return ""
-    return ending(text.split("\n"), count)
 
 
 def ending(lines: Iterable[str], count: int = LAST_LINES) -> str:

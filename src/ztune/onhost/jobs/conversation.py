@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import math
 import queue
 import re
 import subprocess
@@ -19,7 +20,7 @@ from types import ModuleType
 from typing import Any, ClassVar
 
 from ztune.errors import ZtuneError
-from ztune.onhost.host.process import Account, Program, last_lines
+from ztune.onhost.host.process import Account, Program, last_lines, log_tail
 from ztune.onhost.jobs import client_program
 from ztune.onhost.jobs import role_directories as places
 from ztune.onhost.jobs.job import JobBase
@@ -27,6 +28,8 @@ from ztune.onhost.jobs.job import JobBase
 _FUTURE = "from __future__ import annotations\n"  # stands at the head of every module
 STOP_SECONDS = 120.0
 CLOSE_SECONDS = 60.0
+FATAL_SECONDS = 10.0
+"""How long a program may take to answer after its log has said that it can't go on."""
 
 
 class Conversation:
@@ -42,6 +45,7 @@ class Conversation:
         log: Path,
         patience: float = 1.0,
         env: dict[str, str] | None = None,
+        fatal: str = "",
     ) -> None:
         """Start the program.
 
@@ -53,6 +57,8 @@ class Conversation:
             log: where its standard error goes.
             patience: multiplies time limits.
             env: added to a minimal environment.
+            fatal: what its log says when it can't go on, though it may not end: some of its threads may wait
+                for one another for ever.
 
         Raises:
             MissingError: it can't be run.
@@ -60,6 +66,7 @@ class Conversation:
         self.what = what
         self.log = log
         self.patience = patience
+        self.fatal = fatal
         log.unlink(missing_ok=True)
         self.program = Program.start(
             argv,
@@ -105,12 +112,22 @@ class Conversation:
             raise self._died(str(words[0])) from None
         limit = seconds * self.patience
         deadline = time.monotonic() + limit
+        dead = math.inf
         while True:
             try:
                 answer = self._lines.get(timeout=min(0.5, max(0.01, deadline - time.monotonic())))
             except queue.Empty:
-                if time.monotonic() > deadline:
+                now = time.monotonic()
+                if now > deadline:
                     raise ZtuneError(f"{self.what} did not end {words[0]!r} within {limit:.0f} s") from None
+                if now > dead:
+                    self.program.kill()
+                    raise ZtuneError(
+                        f"{self.what} could not go on in {words[0]!r}, nor end; its log ends: "
+                        f"{last_lines(self.log)}"
+                    ) from None
+                if dead == math.inf and self.fatal and self.fatal in log_tail(self.log):
+                    dead = now + FATAL_SECONDS * self.patience
                 continue
             if not answer:
                 raise self._died(str(words[0]))

@@ -120,6 +120,7 @@ class WiredTiger(StorageEngine):
             log=home / "wiredtiger.log",
             patience=self.job.patience,
             env={"PYTHONPATH": str(self.job.workdir.path / "program")},
+            fatal="WT_PANIC",
         )
         self.job.begin(client)
         collection, index = self.tables()
