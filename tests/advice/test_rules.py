@@ -211,7 +211,7 @@ CASES: dict[str, tuple[LayoutResult, LayoutResult]] = {
             layout({"recordsize": "8K"}, vdevs=[*DATA, vdev("cache")], arc="4G"), l2arc={"size_end": 1 << 30}
         ),
     ),
-    "atime-on": (only(layout()), only(layout({"atime": "off"}, {"atime": "off"}))),
+    "atime-on": (only(layout({"atime": "on"})), only(layout())),
     "txg-timeout-long": (
         only(layout(tunables={"zfs_txg_timeout": 30})),
         only(layout(tunables={"zfs_txg_timeout": 5})),

@@ -90,7 +90,7 @@ class Lab:
         dataset = {
             "name": "main/db",
             "roles": ["data", "wal", "temp", "index", "backup", "archive", "source"],
-            "properties": {"recordsize": "8K", "compression": "lz4", "atime": "off"},
+            "properties": {"recordsize": "8K", "compression": "lz4"},
         }
         return {
             **{"format": "ztune-trial", "version": 1, "run": "r-lab", "trial": trial, "state": STATE},
@@ -289,6 +289,10 @@ def test_each_probe_agrees_with_the_measure(watched: dict[str, Any]) -> None:
         assert sizes["write_bytes"] == measure["logical"]["write_bytes"]
     else:
         assert "probe sizes is left out: bpftrace is missing" in result["warnings"]
+
+
+def test_what_the_layout_does_not_say_of_access_times_is_off(watched: dict[str, Any]) -> None:
+    assert watched["after"]["atime"] == "off"
 
 
 def test_space_is_what_zdb_finds(watched: dict[str, Any]) -> None:

@@ -81,11 +81,11 @@ def test_what_a_replay_can_t_vary_is_left_out_with_a_note() -> None:
     raw["layouts"] = [{"name": "volume", "set": {"data.volume": "1G"}}]
     raw["cross"] = []
     study = from_trace.answerable(Study.model_validate(raw))
-    assert study.axes["data.atime"] == ("on",) and "8K" in study.axes["data.recordsize"]
+    assert study.axes["data.atime"] == ("off",) and "8K" in study.axes["data.recordsize"]
     assert not study.layouts
     (note,) = study.notes
     assert note.endswith(
-        "data.atime=off; pool.tank.filesystem=ext4; data.volume=1G. `ztune run` measures them."
+        "data.atime=on; pool.tank.filesystem=ext4; data.volume=1G. `ztune run` measures them."
     )
 
 

@@ -185,7 +185,7 @@ class Bench:
         with file.open("wb") as image:
             image.truncate(256 << 20)
         sh("zpool", "create", "-o", "cachefile=none", "-O", "mountpoint=/var/tmp/tank", "tank", str(file))
-        sh("zfs", "create", "-o", "atime=off", "tank/ztune")
+        sh("zfs", "create", "-o", "dnodesize=auto", "tank/ztune")
         sh("zfs", "create", "-o", "ztune:note=mine", "tank/mine")
         Path("/var/tmp/tank/mine/file").write_text("precious")
         before = sh("zfs", "list", "-H", "-o", "name", "-t", "all", "-r", "tank")
@@ -221,7 +221,7 @@ def whole_parent(bench: Bench) -> None:
         ran = trial(bench.parent_spec(parent))
         assert (ran.status, ran.errors) == ("ok", ""), ran.errors
         warnings = " ".join(ran.result["warnings"])
-        assert "the ARC is not emptied" in warnings and "inherit atime=off" in warnings
+        assert "the ARC is not emptied" in warnings and "inherit dnodesize=auto" in warnings
     bench.require_untouched()
 
 

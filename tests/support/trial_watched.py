@@ -43,6 +43,7 @@ def look(context: Context, name: str) -> None:
         "vdevs": said("zpool", "get", "-Hp", "-o", "name,property,value", names, pool.name, "all-vdevs"),
         "sizes": said("zpool", "iostat", "-Hp", "-r", "-v", pool.name),
         "averages": said("zpool", "iostat", "-Hp", "-v", pool.name),
+        "atime": said("zfs", "get", "-H", "-o", "value", "atime", f"{pool.name}/db").strip(),
     }
     print(json.dumps(found), file=sys.stderr, flush=True)
     until = time.monotonic() + 600

@@ -224,8 +224,7 @@ def _head(roots: Sequence[str], meanings: str, stops: str) -> str:
 def properties(dataset: Dataset, layout: Layout) -> dict[str, str]:
     """Return the properties to set when ``dataset`` is created, in the order of the commands.
 
-    All that could be inherited from a parent with another value are spelled out. ``atime=off`` is added where
-    the layout says nothing of atime: it is not modelled, but no database needs access times.
+    All that could be inherited from a parent with another value are spelled out, atime as trials had it too.
     """
     pool = layout.pool(dataset.pool)
     volume = dataset.volume is not None
@@ -241,7 +240,7 @@ def properties(dataset: Dataset, layout: Layout) -> dict[str, str]:
         }
     )  # fmt: skip
     if not volume:
-        out.setdefault("atime", "off")
+        out.setdefault("atime", PROPERTIES["atime"].default)
     if "encryption" in out:
         out.setdefault("keyformat", "passphrase")
     return out
@@ -380,7 +379,8 @@ def _dataset_comments(dataset: Dataset, advice: RoleAdvice) -> list[str]:
         if not item.is_default or item.change.pairs:
             out += comment(f"{item.name}={item.value}: {_why(item)}", "  ")
     if "atime" not in dataset.properties:
-        out += comment("atime=off: no database needs access times (not modelled).", "  ")
+        why = "no database needs access times, and a read that sets one waits as a write does."
+        out += comment(f"atime=off: {why}", "  ")
     return out
 
 

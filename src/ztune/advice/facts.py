@@ -8,6 +8,7 @@ from typing import Any
 
 from ztune.analysis.results import LayoutResult
 from ztune.databases.database import every
+from ztune.onhost.properties import PROPERTIES
 from ztune.onhost.tunables import TUNABLES
 from ztune.study import Dataset, Layout, Pool
 from ztune.study.durability import smallest_record
@@ -112,7 +113,7 @@ def dataset_facts(
         "level": int(level) if level.isdigit() else None,
         "copies": int(properties["copies"]),
         "special_small_blocks": parse_size(properties["special_small_blocks"]),
-        "atime": properties.get("atime", "on"),
+        "atime": properties.get("atime", PROPERTIES["atime"].default),
         "durable": any(r not in {"temp", "source"} for r in dataset.roles),
         "pool": pool.name,
         "ashift": pool.ashift,

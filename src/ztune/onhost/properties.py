@@ -210,10 +210,11 @@ PROPERTIES: dict[str, Property] = {
         ),
         Property(
             "atime",
-            "on",
+            "off",
             "on or off",
             _ON_OFF,
-            "Whether reading a file updates its access time.",
+            "Whether reading a file updates its access time. OpenZFS's own default is on; a trial and the "
+            "commands have off where the layout does not say, as a replay has it.",
             replayed=False,
         ),
         Property(
@@ -221,7 +222,7 @@ PROPERTIES: dict[str, Property] = {
             "on",
             "on or off",
             _ON_OFF,
-            "With atime=on: update the access time once a day or after a change only.",
+            "With atime=on: update the access time at the first read after a change, and once a day, only.",
             replayed=False,
         ),
         Property(

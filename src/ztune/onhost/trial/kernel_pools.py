@@ -19,6 +19,7 @@ from ztune.onhost.host.own_directory import NotOursError, OwnDirectory
 from ztune.onhost.host.zfs import Zfs, import_places, last_words, module_version, parse_version
 from ztune.onhost.layout import CLASSES, Dataset, Pool
 from ztune.onhost.probes.context import DatasetContext, DeviceContext, MountContext, PoolContext
+from ztune.onhost.properties import PROPERTIES
 from ztune.onhost.trial.door import RUN, STATE, TRIAL, Door
 from ztune.onhost.trial.journal import Journal
 from ztune.onhost.trial.pools import Filled, Made, Say
@@ -261,6 +262,8 @@ class KernelPools:
                 {"special_small_blocks"} if self.version >= (2, 4) else set()
             )
             values = {name: value for name, value in values.items() if name in allowed}
+        else:
+            values.setdefault("atime", PROPERTIES["atime"].default)
         return values
 
     def _options(self, dataset: Dataset | None, letter: str, mountpoint: Path | None) -> list[str]:
@@ -396,7 +399,6 @@ class KernelPools:
             "available",
             "mountpoint",
             "encryption",
-            "atime",
             "xattr",
             "dnodesize",
             "acltype",
@@ -414,7 +416,7 @@ class KernelPools:
             room = int(values["available"].value)
             if room < 64 << 20:
                 raise InputError(f'parent "{parent}" is full: {format_size(room // 1024 * 1024)} is left')
-            for name in ("atime", "xattr", "dnodesize", "acltype"):
+            for name in ("xattr", "dnodesize", "acltype"):
                 if values[name].source not in ("default", "-"):
                     self.events.warning(
                         f"the trial's datasets inherit {name}={values[name].value} from {parent} where the "
