@@ -43,7 +43,7 @@ def make(run: Commands, type: str, node: str, own: str, label: str) -> None:
 
 
 def mount(run: Commands, type: str, node: str, point: Path, dilation: float = 1.0) -> None:
-    """Mount the file system on ``node`` at the existing directory ``point``; without access times, as ZFS's are.
+    """Mount the file system on ``node`` at the existing directory ``point``, without access times, as ZFS's.
 
     ``dilation``: what ext4's interval between commits is multiplied by.
     """
