@@ -283,15 +283,16 @@ static int take_over_pools(err_t *e)
 
 /* --- mounting --- */
 
+/* Without any where the layout does not say, as ztune makes datasets; relatime is OpenZFS's default. */
 static void access_times(size_t i)
 {
-	bool on = true, relative = true;
+	bool on = false, relative = true;
 
 	for (size_t k = 0; k < M.spec.datasets[i].nprops; k++) {
 		const spec_prop_t *p = &M.spec.datasets[i].props[k];
 
 		if (strcmp(p->key, "atime") == 0)
-			on = strcmp(p->value, "off") != 0;
+			on = strcmp(p->value, "on") == 0;
 		else if (strcmp(p->key, "relatime") == 0)
 			relative = strcmp(p->value, "off") != 0;
 	}

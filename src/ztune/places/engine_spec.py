@@ -143,7 +143,7 @@ def mount_spec(study: Study, layout: Layout, seed: int) -> dict[str, Any]:
         (*layout.datasets, *layout.neighbours(), *layout.fillers()), spec["datasets"], strict=True
     ):
         more = {k: v for k, v in dataset.properties.items() if k in MOUNTED and k not in REPLAYED}
-        raw["properties"].update({"atime": PROPERTIES["atime"].default} | more)
+        raw["properties"].update(more)
     return {**spec, "files": [], "content": {}}
 
 
