@@ -308,6 +308,7 @@ def test_space_is_what_zdb_finds(watched: dict[str, Any]) -> None:
     }
 
 
+@pytest.mark.long  # without a guest: test_stopped_in_order of test_trial_baseline
 def test_a_lost_connection_ends_it_in_order(lab: Lab) -> None:
     channel, lines = lab.begin("r-lab-0002")
     channel.command.end_of_input()
@@ -318,6 +319,7 @@ def test_a_lost_connection_ends_it_in_order(lab: Lab) -> None:
     lab.require_nothing_left()
 
 
+@pytest.mark.long  # test_lab_door's scenarios begin with such a kill and end with such a clean
 def test_killed_in_the_measure_and_cleaned(lab: Lab) -> None:
     channel, _lines = lab.begin("r-lab-0003")
     channel.command.signal(signal.SIGKILL)
