@@ -129,7 +129,8 @@ def test_nothing_acknowledged_is_lost_and_the_log_is_replayed(parent: Path, work
         assert found["database"]["full_page_writes"] == "off" and "only because ZFS" in found["reasons"][0]
 
 
-@pytest.mark.parametrize("workload", ["sqlite", "postgres-oltp"])
+# Of SQLite the next one shows it.
+@pytest.mark.parametrize("workload", [pytest.param("sqlite", marks=pytest.mark.long), "postgres-oltp"])
 def test_sync_disabled_loses_commits_and_says_so(parent: Path, workload: str) -> None:
     need(workload)
     done = crashtest(parent, workload, "unsynced", 1, "--seed", str(SEED), "--window", "1.5")

@@ -15,7 +15,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import distributed
 import pytest
@@ -62,11 +62,13 @@ class Faulty(Observer):
 class Scene:
     """A fleet of two workers whose engines take a second, a trace, and what its layouts count."""
 
+    counts: ClassVar[dict[str, Any]] = {}
+    """On this machine alone; every test's trace is the same one."""
+
     def __init__(self, folder: Path, fleet: StartedFleet) -> None:
         self.fleet, self.trace = fleet, make_trace(folder / "t.trace")
         self.said: list[str] = []
         self.random = random.Random(folder.name)
-        self.counts: dict[str, Any] = {}
 
     def workers(self) -> None:
         """Start those that are missing."""
@@ -91,7 +93,7 @@ class Scene:
             assert run.status == "done"
             if not self.counts:
                 alone = screening.start(store, self.trace, few_layouts(), engines.check(), OPTIONS)
-                self.counts = {t.layout_hash: t.result for t in store.trials(alone.id)}
+                self.counts.update({t.layout_hash: t.result for t in store.trials(alone.id)})
             for trial in store.trials(run.id):
                 result = dict(trial.result or {})
                 assert result.pop("ran_on")

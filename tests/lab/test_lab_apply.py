@@ -173,6 +173,7 @@ def test_received_values_come_back(lab: Lab, tmp_path: Path) -> None:
         lab.shell("zfs destroy -r tank/got; zfs destroy tank/sent@a; zfs inherit primarycache tank/sent")
 
 
+@pytest.mark.long  # on a stand-in: test_script_for_existing_datasets_does_what_apply_does
 def test_the_script_does_the_same(lab: Lab, tmp_path: Path) -> None:
     before = lab.everything()
     plan = lab.plan(CHANGES)
@@ -186,6 +187,7 @@ def test_the_script_does_the_same(lab: Lab, tmp_path: Path) -> None:
     assert lab.everything() == before
 
 
+@pytest.mark.long  # on a stand-in: test_script_without_datasets_creates_them
 def test_the_script_that_creates(lab: Lab) -> None:
     script = exports.shell(recommended({"data.recordsize": "16K", "wal.volume": "64M"}), {}, None)
     # The guest has no udev: the link that it would make, before the device is there.

@@ -86,6 +86,7 @@ def test_a_power_cut_takes_what_was_not_flushed(tmp_path: Path, resume: Resume) 
         assert on_medium(backing, 2000 * 4096) == bytes(4096), "acknowledged, not flushed: lost"
 
 
+@pytest.mark.long  # by default: the one above, and of a file system test_a_cut_loses_what_was_not_flushed
 def test_a_file_system_survives_the_cut_with_what_was_synced(tmp_path: Path, resume: Resume) -> None:
     backing = tmp_path / "ext4.img"
     profile = profiles.find("ssd-sata")

@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 from guests import Resume
 
+from ztune import paths
 from ztune.errors import InputError, ZtuneError
 from ztune.lab import Guest
 from ztune.lab import image as images
@@ -255,9 +256,12 @@ def states(lab_image: Image) -> Path:
 @pytest.fixture
 def copied(lab_image: Image, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Image:
     """A copy of the image, without its saved states, in a state folder of its own."""
-    source = lab_image.folder
+    source, tried = lab_image.folder, paths.lab() / "accel.json"
     monkeypatch.setenv("ZTUNE_HOME", str(tmp_path))
     target = images.images() / lab_image.name
+    if tried.is_file():
+        # Else each would try anew whether a kernel runs under KVM: ten seconds where none does.
+        shutil.copy(tried, paths.lab())
     shutil.copytree(source, target, symlinks=True, ignore=shutil.ignore_patterns("states", "modules"))
     copy = images.find(lab_image.openzfs)
     assert copy.folder == target

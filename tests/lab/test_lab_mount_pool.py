@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from guests import Resume
 
 from ztune.errors import ZtuneError
+from ztune.lab import Guest
 from ztune.onhost.host import mounted
 from ztune.places import mount_program
 
@@ -165,10 +165,12 @@ zpool export -f ztcut
 zpool import -f -d /tmp/left ztcut
 python3 /tmp/count.py /tmp/db
 zpool export ztcut
+echo 5 > /sys/module/zfs/parameters/zfs_txg_timeout
+rm -r /tmp/pool /tmp/left
 """
 
 
-def test_a_cut_leaves_of_the_mount_what_it_leaves_of_the_kernel(tmp_path: Path, resume: Resume) -> None:
+def test_a_cut_leaves_of_the_mount_what_it_leaves_of_the_kernel(tmp_path: Path, guest: Guest) -> None:
     """Also where that is less than was synced: docs/durability.md, "What was found in OpenZFS"."""
     try:
         program = mount_program.check()
@@ -189,9 +191,8 @@ def test_a_cut_leaves_of_the_mount_what_it_leaves_of_the_kernel(tmp_path: Path, 
         here = subprocess.run([sys.executable, "-c", COUNT, top], check=True, capture_output=True)
     finally:
         mount.stop()
-    with resume() as guest:
-        done = guest.run(["sh", "-c", CUT.format(rewrite=REWRITE, count=COUNT)], timeout=500)
-        assert done.returncode == 0, done.stderr.decode()
+    done = guest.run(["sh", "-c", CUT.format(rewrite=REWRITE, count=COUNT)], timeout=500)
+    assert done.returncode == 0, done.stderr.decode()
     ours, theirs = json.loads(here.stdout), json.loads(done.stdout)
     assert ours == theirs
     assert ours["plain"] == {"a": 65536, "b": 65536}
@@ -199,7 +200,7 @@ def test_a_cut_leaves_of_the_mount_what_it_leaves_of_the_kernel(tmp_path: Path, 
     assert "b" not in ours["short"] and "b" not in ours["hole"]
 
 
-def test_the_kernel_reads_and_replays_what_the_mount_wrote(tmp_path: Path, resume: Resume) -> None:
+def test_the_kernel_reads_and_replays_what_the_mount_wrote(tmp_path: Path, guest: Guest) -> None:
     try:
         program = mount_program.check()
     except ZtuneError as error:
@@ -217,10 +218,9 @@ def test_the_kernel_reads_and_replays_what_the_mount_wrote(tmp_path: Path, resum
     finally:
         mount.kill()  # not exported: the last changes are in the log alone
     (image,) = store.rglob("disk-*.img")
-    with resume() as guest:
-        script = IMPORT.format(image=f"/host{image}", script=LIST)
-        done = guest.run(["sh", "-c", script], timeout=500)
-        assert done.returncode == 0, done.stderr.decode()
+    script = IMPORT.format(image=f"/host{image}", script=LIST)
+    done = guest.run(["sh", "-c", script], timeout=500)
+    assert done.returncode == 0, done.stderr.decode()
     assert "healthy" in done.stderr.decode()
     assert json.loads(done.stdout) == json.loads(here.stdout)
     assert len(json.loads(here.stdout)) > 40

@@ -16,7 +16,8 @@ BENCH = Path(__file__).parents[2] / "bench"
 STUDY = BENCH / "large_records.toml"
 
 
-@pytest.mark.parametrize("sample", ["1/1", "1/2"])
+# A sample takes less memory than all.
+@pytest.mark.parametrize("sample", ["1/1", pytest.param("1/2", marks=pytest.mark.long)])
 def test_two_engines_fit_into_a_group(home: Path, sample: str) -> None:
     fits(home, "1G", "--calls", "100", "--seconds", "5", "--within", "2G", arc="128M", sample=sample)
 

@@ -187,6 +187,7 @@ def scene(
     return Scene(rack, tmp_path, str(request.config.getoption("--seed")))
 
 
+@pytest.mark.long  # by default: the next one, whose trial goes on meanwhile
 @ROUNDS
 def test_a_cable_is_pulled_and_plugged_in_again(scene: Scene, rounds: int) -> None:
     for _ in range(rounds):

@@ -348,25 +348,32 @@ def strange_clones(bench: Bench) -> None:
         sh("zfs", "destroy", f"{ZT}/db@other")
 
 
-def foreign_child(bench: Bench) -> None:
+def taken_datasets_and_names(bench: Bench) -> None:
+    """What somebody made of our datasets and of our pool's name: of one dead trial, which clean leaves as it
+    is each time that it refuses. To make it takes longer than all of these."""
     with bench.killed() as mnt:
-        sh("zfs", "create", "-o", f"mountpoint=/{ZT}/mine", f"{ZT}/db/mine")
-        (mnt / "mine/file").write_text("precious")
-        # By inheritance it carries our properties already; now by its own hand too.
-        bench.require_refused(f"this trial did not make {ZT}/db/mine")
-        sh("zfs", "set", f"ztune:run={RUN}", f"ztune:trial={TRIAL}", f"ztune:state={STATE}", f"{ZT}/db/mine")
-        bench.require_refused(f"this trial did not make {ZT}/db/mine")
-        assert (mnt / "mine/file").read_text() == "precious"
-        sh("zfs", "destroy", f"{ZT}/db/mine")
+        foreign_child(bench, mnt)
+        replaced_dataset(bench)
+        same_name(bench)  # last: clean finds the exported pool by its disks
+
+
+def foreign_child(bench: Bench, mnt: Path) -> None:
+    sh("zfs", "create", "-o", f"mountpoint=/{ZT}/mine", f"{ZT}/db/mine")
+    (mnt / "mine/file").write_text("precious")
+    # By inheritance it carries our properties already; now by its own hand too.
+    bench.require_refused(f"this trial did not make {ZT}/db/mine")
+    sh("zfs", "set", f"ztune:run={RUN}", f"ztune:trial={TRIAL}", f"ztune:state={STATE}", f"{ZT}/db/mine")
+    bench.require_refused(f"this trial did not make {ZT}/db/mine")
+    assert (mnt / "mine/file").read_text() == "precious"
+    sh("zfs", "destroy", f"{ZT}/db/mine")
 
 
 def replaced_dataset(bench: Bench) -> None:
-    with bench.killed():
-        sh("zfs", "inherit", "ztune:trial", f"{ZT}/db")
-        bench.require_refused(f"inherited from {ZT}", "set on itself")
-        sh("zfs", "set", "ztune:trial=r-other-1", f"{ZT}/db")
-        bench.require_refused('is "r-other-1" (local)')
-        sh("zfs", "set", f"ztune:trial={TRIAL}", f"{ZT}/db")
+    sh("zfs", "inherit", "ztune:trial", f"{ZT}/db")
+    bench.require_refused(f"inherited from {ZT}", "set on itself")
+    sh("zfs", "set", "ztune:trial=r-other-1", f"{ZT}/db")
+    bench.require_refused('is "r-other-1" (local)')
+    sh("zfs", "set", f"ztune:trial={TRIAL}", f"{ZT}/db")
 
 
 def other_name(bench: Bench) -> None:
@@ -383,20 +390,18 @@ def other_name(bench: Bench) -> None:
 
 
 def same_name(bench: Bench) -> None:
-    with bench.killed():
-        sh("zpool", "export", ZT)
-        image = BASE / "same.img"
-        with image.open("wb") as file:
-            file.truncate(64 << 20)
-        properties = [f"ztune:run={RUN}", f"ztune:trial={TRIAL}", f"ztune:state={STATE}"]
-        options = [word for text in properties for word in ("-O", text)]
-        sh("zpool", "create", "-o", "cachefile=none", "-O", "mountpoint=none", *options, ZT, str(image))
-        sh("zfs", "create", f"{ZT}/db")
-        bench.require_refused(f"pool {ZT}: left alone: it has another guid")
-        assert f"{ZT}/db" in sh("zfs", "list", "-H", "-o", "name")
-        sh("zpool", "destroy", ZT)
-        image.unlink()
-        # And clean finds the exported one by its disks.
+    sh("zpool", "export", ZT)
+    image = BASE / "same.img"
+    with image.open("wb") as file:
+        file.truncate(64 << 20)
+    properties = [f"ztune:run={RUN}", f"ztune:trial={TRIAL}", f"ztune:state={STATE}"]
+    options = [word for text in properties for word in ("-O", text)]
+    sh("zpool", "create", "-o", "cachefile=none", "-O", "mountpoint=none", *options, ZT, str(image))
+    sh("zfs", "create", f"{ZT}/db")
+    bench.require_refused(f"pool {ZT}: left alone: it has another guid")
+    assert f"{ZT}/db" in sh("zfs", "list", "-H", "-o", "name")
+    sh("zpool", "destroy", ZT)
+    image.unlink()
 
 
 def taken_name(bench: Bench) -> None:
@@ -540,10 +545,8 @@ SCENARIOS: dict[str, Callable[[Bench], None]] = {
         *(
             held_snapshot,
             strange_clones,
-            foreign_child,
-            replaced_dataset,
+            taken_datasets_and_names,
             other_name,
-            same_name,
             taken_name,
             mounted_over,
         ),
