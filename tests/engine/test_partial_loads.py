@@ -385,8 +385,16 @@ def test_blocks_above_are_written_as_often_as_in_the_whole(tmp_path: Path, half:
     assert one["by_cause"]["metadata"]["write_bytes"] == pytest.approx(metadata, rel=0.2)
 
 
-@pytest.mark.parametrize("load", ["all", "touched"])
-@pytest.mark.parametrize("record", [8192, 32768])
+# All of the larger ones are a gigabyte.
+@pytest.mark.parametrize(
+    ("load", "record"),
+    [
+        ("all", 8192),
+        ("touched", 8192),
+        pytest.param("all", 32768, marks=pytest.mark.long),
+        ("touched", 32768),
+    ],
+)
 def test_a_block_of_pointers_is_as_large_as_a_true_one(
     tmp_path: Path, noise: Path, load: str, record: int
 ) -> None:

@@ -7,7 +7,7 @@ STAND_IN_VERSION changes its version, STAND_IN_OPENZFS that of OpenZFS: 2.4 make
 """
 
 # pathlib takes as long to load as all the rest.
-# ruff: noqa: PTH
+# ruff: noqa: PTH116, PTH123
 
 import os
 import sys

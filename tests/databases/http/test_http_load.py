@@ -134,7 +134,7 @@ def test_a_wrong_password_is_told_in_one_sentence(parent: Path) -> None:
     assert "\n" not in str(caught.value) and list(parent.iterdir()) == []
 
 
-@pytest.mark.long  # `test_http_service` asks the service itself; that its refusal is told, the test above shows
+@pytest.mark.long  # `test_http_service` asks the service itself; the test above, how a refusal is told
 def test_a_nonce_that_is_used_twice_fails(parent: Path) -> None:
     same = ("random.nextBytes(bytes)", "")
     values = {**SMALL, "security": "wsse", "plan": own_plan(parent, same)}
