@@ -296,7 +296,7 @@ def test_failed_layouts_are_tried_again_on_resume_and_finished_ones_are_not(
     assert code == 2 and "was cut" in err
 
 
-# What SIGTERM does is the same from where it has become an interruption, which `test_stop` shows of all.
+# SIGTERM becomes the same interruption; `test_stop` sends it to each command that takes long.
 @pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.long)])
 def test_interrupted_and_resumed(
     stand_in_engine: Path, trace: Trace, monkeypatch: pytest.MonkeyPatch, home: Path, number: int

@@ -273,6 +273,7 @@ def test_backup_can_be_restored(own: Path, parent: Path, method: str, version: s
             path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
             with pytest.raises(ZtuneError, match=r"OrientDB failed in 'restore'|the job was not done"):
                 started.verify(result)
+            started.cleanup()
 
 
 # What moves a file is ours, and asks no OrientDB; the older one's backup is made above.

@@ -80,6 +80,7 @@ def test_death_in_the_middle_is_told(loaded: OrientdbGraph) -> None:
     time.sleep(0.5)
     with pytest.raises(ZtuneError, match=r"OrientDB died in .*SIGKILL"):
         loaded.run()
+    loaded.cleanup()
 
 
 def test_places_settings_and_a_state_that_is_taken_over(own: Path, parent: Path) -> None:
