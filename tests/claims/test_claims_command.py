@@ -292,7 +292,7 @@ def test_too_little_memory_is_a_reason(trace: Trace, monkeypatch: pytest.MonkeyP
 
 
 def test_the_version_of_openzfs_is_a_factor(
-    trace: Trace, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    trace: Trace, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recorder: Recorder
 ) -> None:
     newer = tmp_path / "engine"
     newer.write_text(f'#!/bin/sh\nSTAND_IN_OPENZFS=2.4.4 exec {STAND_IN} "$@"\n')
@@ -315,6 +315,7 @@ def test_the_version_of_openzfs_is_a_factor(
     assert {**again, "when": ""} == {**one, "when": ""}
     # Not with another job, nor when its trials are gone.
     (other,) = said("writes", "--seconds", "7", *ONE)
+    assert [p["seconds"] for p in recorder.asked] == [7]
     assert [c["openzfs"] for c in other["conditions"]] == ["2.3.2"]
     (one,) = said("writes", "--trace", str(trace.path), *ONE, "--openzfs", "2.3,2.4")
     ((newest, *_),) = [

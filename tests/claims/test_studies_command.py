@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import re
+import shutil
 import sqlite3
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any
 
 import pytest
 from invoked import invoke
-from synthetic_traces import make_trace
+from synthetic_traces import STAND_IN, make_trace
 
 from ztune import paths
 from ztune.claims import found as findings
@@ -105,14 +106,38 @@ class Recorder:
         return make_trace(out)
 
 
-@pytest.fixture(autouse=True)
-def recorder(home: Path, stand_in_engine: Path, monkeypatch: pytest.MonkeyPatch) -> Recorder:
+def stand_in(home: Path, patch: pytest.MonkeyPatch) -> Recorder:
+    """Write the study into a state directory, and have a recorder stand in for the real one."""
+    (home / "studies/published").mkdir(parents=True, exist_ok=True)
     (home / "studies/published/mine.toml").write_text(PUBLISHED)
     (home / "studies/mine.toml").write_text(READY)
     found = Recorder()
-    monkeypatch.setattr(command, "_record", found)
-    monkeypatch.setattr("ztune.databases.fio.onhost.load.Fio.check", lambda _: "fio-3.33")
+    patch.setattr(command, "_record", found)
+    patch.setattr("ztune.databases.fio.onhost.load.Fio.check", lambda _: "fio-3.33")
     return found
+
+
+@pytest.fixture(autouse=True)
+def recorder(home: Path, stand_in_engine: Path, monkeypatch: pytest.MonkeyPatch) -> Recorder:
+    return stand_in(home, monkeypatch)
+
+
+@pytest.fixture(scope="module")
+def swept_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A state directory in which the study was run once, for those that only look at what came of it."""
+    home = tmp_path_factory.mktemp("swept")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ZTUNE_HOME", str(home))
+        patch.setenv("ZTUNE_ENGINE", str(STAND_IN))
+        stand_in(home, patch)
+        assert ran()["run"] == 16
+    return home
+
+
+@pytest.fixture
+def swept(recorder: Recorder, home: Path, swept_once: Path) -> None:
+    """A copy of it: the test's own."""
+    shutil.copytree(swept_once, home, dirs_exist_ok=True)
 
 
 def ran(*args: str, code: int = 0) -> dict[str, Any]:
@@ -167,8 +192,8 @@ def test_a_study_is_recorded_once_and_each_layout_replayed_once(recorder: Record
                 assert trial.layout.settings()["data.recordsize"] == "1M"
 
 
+@pytest.mark.usefixtures("swept")
 def test_published_and_ours_are_ratios_to_the_same_row() -> None:
-    ran()
     _, one = mine()
     study = studies.find("mine")
     table, interrupts = study_sheets.published(study.publication, one)
@@ -236,15 +261,15 @@ def test_a_layout_that_fails_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "killed by SIGSEGV" in sheet.rows[2][3]
 
 
+@pytest.mark.usefixtures("swept")
 def test_a_trial_that_was_deleted_is_said() -> None:
-    ran()
     for run, *_ in runs():
         assert invoke("runs", "--delete", run, "--yes")[0] == 0
     assert {each.why for each in mine()[1].layouts} == {"its trial was deleted"}
 
 
+@pytest.mark.usefixtures("swept")
 def test_rules_of_thumb_are_scored_by_the_best_of_their_sweep() -> None:
-    ran()
     found, _ = mine()
     (sweep,) = (each for each in found.sweeps if each.sizes.role == "data")
     assert list(sweep.trials) == [str(4096 << n) for n in range(9)] and "ARC 64M" in sweep.condition
@@ -267,8 +292,8 @@ def test_rules_of_thumb_are_scored_by_the_best_of_their_sweep() -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.usefixtures("swept")
 def test_a_sweep_of_an_engine_before_gives_way_to_the_new_ones() -> None:
-    ran()
     with contextlib.closing(sqlite3.connect(paths.database())) as held, held:
         held.execute("UPDATE trial SET engine_version = '0.0.1+before'")
     before = {run for run, *_ in runs()}
@@ -307,8 +332,8 @@ def test_steps_are_joined_and_variants_are_not(home: Path) -> None:
     assert steps[1].values["modelled_s"] == 0.6
 
 
+@pytest.mark.usefixtures("swept")
 def test_what_was_found_is_a_file_that_can_be_read_again(home: Path, tmp_path: Path) -> None:
-    ran()
     out = tmp_path / "found.json"
     code, said, _ = invoke("studies", "page", "--found", str(out))
     assert code == 0 and said == f"{out}\n"
@@ -340,8 +365,8 @@ def test_the_page_shows_both_and_loads_nothing(tmp_path: Path) -> None:
     assert runs() == before  # it reads, and runs nothing
 
 
+@pytest.mark.usefixtures("swept")
 def test_json_is_what_the_page_shows() -> None:
-    ran()
     code, out, _ = invoke("studies", "page", "--json")
     told = json.loads(out)
     assert code == 0
@@ -399,8 +424,8 @@ def test_bad_input_is_one_sentence(args: list[str], sentence: str) -> None:
     assert runs() == []
 
 
+@pytest.mark.usefixtures("swept")
 def test_a_kept_file_that_is_damaged_is_named(home: Path) -> None:
-    ran()
     path = home / "study-trials/mine.json"
     path.write_text(path.read_text().replace('"kind"', '"sort"', 1))
     code, _, err = invoke("studies", "list")

@@ -46,7 +46,8 @@ def test_memory_follows_what_is_allocated(tmp_path: Path, noise: Path) -> None:
 @pytest.mark.parametrize(
     ("vdevs", "ashift"),
     [
-        ([group("data", "raidz1", 3)], 12),
+        # Less parity than the next, and no disks but of the data's kind.
+        pytest.param([group("data", "raidz1", 3)], 12, marks=pytest.mark.long),
         ([group("data", "raidz2", 5)], 9),
         ([group("data", "mirror", 2), group("log", "mirror", 2)], 12),
         ([group("data", "stripe", 2), group("special", "mirror", 2)], 9),

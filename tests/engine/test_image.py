@@ -78,7 +78,10 @@ def test_what_was_not_loaded_is_known_of_an_image_too(tmp_path: Path, half: Path
     assert shared["space"] == counts(begin(tmp_path, s, ops))["space"]
 
 
-@pytest.mark.parametrize(("kind", "backing"), [("stripe", "memory"), ("raidz1", "file")])
+# In memory a pool of one disk is what every screening with the real engine begins from.
+@pytest.mark.parametrize(
+    ("kind", "backing"), [pytest.param("stripe", "memory", marks=pytest.mark.long), ("raidz1", "file")]
+)
 def test_layouts_share_a_load(tmp_path: Path, half: Path, kind: str, backing: str) -> None:
     """Log and cache disks, caching and the log's bias come after it; each replay leaves it as it was."""
     data = group("data", kind, 1 if kind == "stripe" else 3)

@@ -1004,8 +1004,20 @@ def test_files_as_disks(tmp_path: Path, noise: Path) -> None:
     assert list(back.iterdir()) == []
 
 
-@pytest.mark.parametrize("recordsize", ["512", "4K", "1M", "16M"])
-@pytest.mark.parametrize("compression", ["gzip-6", "zle"])
+# Each size, and the largest with what takes longest to compress; the others are the same with more to do.
+@pytest.mark.parametrize(
+    ("recordsize", "compression"),
+    [
+        ("512", "gzip-6"),
+        ("4K", "zle"),
+        ("1M", "zle"),
+        ("16M", "gzip-6"),
+        *(
+            pytest.param(size, words, marks=pytest.mark.long)
+            for size, words in (("4K", "gzip-6"), ("1M", "gzip-6"), ("512", "zle"), ("16M", "zle"))
+        ),
+    ],
+)
 def test_record_sizes(tmp_path: Path, half: Path, recordsize: str, compression: str) -> None:
     s = spec(
         half,

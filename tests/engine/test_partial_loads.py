@@ -185,8 +185,9 @@ def hole(start: int, end: int) -> dict[str, int]:
 @pytest.mark.parametrize(
     "freed",
     [
-        [{"op": TRUNCATE, "size": 16 * MIB}],
-        [hole(0, 64)],
+        # Both of these are a part of those below.
+        pytest.param([{"op": TRUNCATE, "size": 16 * MIB}], marks=pytest.mark.long),
+        pytest.param([hole(0, 64)], marks=pytest.mark.long),
         [hole(16, 64), hole(32, 96), hole(32, 64)],
         [hole(64, 120), {"op": TRUNCATE, "size": 100 * MIB}],
         [{"op": TRUNCATE, "size": 16 * MIB}, {"op": TRUNCATE, "size": 128 * MIB}, hole(8, 128)],
@@ -385,8 +386,16 @@ def test_blocks_above_are_written_as_often_as_in_the_whole(tmp_path: Path, half:
     assert one["by_cause"]["metadata"]["write_bytes"] == pytest.approx(metadata, rel=0.2)
 
 
-@pytest.mark.parametrize("load", ["all", "touched"])
-@pytest.mark.parametrize("record", [8192, 32768])
+# All of the larger ones are a gigabyte.
+@pytest.mark.parametrize(
+    ("load", "record"),
+    [
+        ("all", 8192),
+        ("touched", 8192),
+        pytest.param("all", 32768, marks=pytest.mark.long),
+        ("touched", 32768),
+    ],
+)
 def test_a_block_of_pointers_is_as_large_as_a_true_one(
     tmp_path: Path, noise: Path, load: str, record: int
 ) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from invoked import invoke
+from synthetic_traces import STAND_IN, make_trace
 
 from ztune.analysis.standing import standing
 from ztune.errors import InputError
@@ -102,11 +103,16 @@ def test_a_study_that_crosses_all_of_its_axes_gets_its_grid() -> None:
     assert len(opening(study(), 38)) == 1  # of the generic study two axes of six are crossed
 
 
-@pytest.fixture
-def screened(stand_in_engine: Path, trace: Trace, home: Path) -> tuple[Run, list[Trial]]:
-    with Store.open() as store:
-        run = screening.start(store, trace, study(), engines.check(), ScreenOptions(budget=8, jobs=2))
-        return run, store.trials(run.id)
+@pytest.fixture(scope="module")
+def screened(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, list[Trial]]:
+    folder = tmp_path_factory.mktemp("screened")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ZTUNE_HOME", str(folder / "home"))
+        patch.setenv("ZTUNE_ENGINE", str(STAND_IN))
+        trace = make_trace(folder / "t.trace")
+        with Store.open() as store:
+            run = screening.start(store, trace, study(), engines.check(), ScreenOptions(budget=8, jobs=2))
+            return run, store.trials(run.id)
 
 
 def test_a_run_says_why_its_search_stopped(screened: tuple[Run, list[Trial]]) -> None:
@@ -261,7 +267,8 @@ def test_a_budget_too_small_to_vary_each_setting_says_which_were_not(
     assert "nothing is known of data.recordsize, " in end.sentence() and "chance" not in end.sentence()
 
 
-@pytest.mark.parametrize("after", [3, 7, 13])
+# Among the first, among what the model chose, and among the pairs.
+@pytest.mark.parametrize("after", [pytest.param(3, marks=pytest.mark.long), 7, 13])
 def test_a_search_that_was_cut_goes_on_to_the_same_end(
     stand_in_engine: Path, trace: Trace, home: Path, after: int
 ) -> None:
@@ -299,9 +306,9 @@ def test_nothing_is_searched_after_the_search_has_ended(
 ) -> None:
     engine = engines.check()
     with Store.open() as store:
-        run = screening.start(store, trace, study(), engine, ScreenOptions(budget=8, jobs=2))
+        run = screening.start(store, trace, study(), engine, ScreenOptions(budget=5, jobs=2))
         count = len(store.trials(run.id))
-        again = screening.resume(store, run, trace, engine, ScreenOptions(budget=8, jobs=2))
+        again = screening.resume(store, run, trace, engine, ScreenOptions(budget=5, jobs=2))
         assert len(store.trials(again.id)) == count
         more = screening.resume(store, run, trace, engine, ScreenOptions(budget=count + 4, jobs=2))
         assert len(store.trials(more.id)) > count

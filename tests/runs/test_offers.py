@@ -51,7 +51,7 @@ def recorded(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, str]]:
 
 
 def tune(folder: Path, *words: str) -> tuple[int, str, str]:
-    return invoke("tune", "postgres-oltp", "--budget", "8", "--out", str(folder / "out"), *words)
+    return invoke("tune", "postgres-oltp", "--budget", "5", "--out", str(folder / "out"), *words)
 
 
 def outcome() -> OfferedSettings:

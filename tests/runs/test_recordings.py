@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from invoked import invoke
-from synthetic_traces import make_trace
+from synthetic_traces import STAND_IN, make_trace
 
 from ztune.analysis.demand import need
 from ztune.analysis.results import collect
@@ -77,6 +77,32 @@ def record(file: Path, *operations: int) -> list[Trace]:
     return made
 
 
+@pytest.fixture(scope="module")
+def screened_once(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Trace]]:
+    """A state directory in which the study was screened once, on recordings of both jobs."""
+    folder = tmp_path_factory.mktemp("screened")
+    home, file = folder / "home", folder / "load.toml"
+    file.write_text(STUDY)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ZTUNE_HOME", str(home))
+        patch.setenv("ZTUNE_ENGINE", str(STAND_IN))
+        made = record(file, 40, 160)
+        assert invoke("screen", str(made[0].path), "--study", str(file), "--budget", "6")[0] == 0
+    return home, made
+
+
+@pytest.fixture
+def screened(
+    home: Path,
+    stand_in_engine: Path,
+    screened_once: tuple[Path, list[Trace]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> list[Trace]:
+    """The recordings of that screening, whose state the test looks at."""
+    monkeypatch.setenv("ZTUNE_HOME", str(screened_once[0]))
+    return screened_once[1]
+
+
 def test_a_value_that_the_base_has_is_the_base(file: Path) -> None:
     study = wanted(file)
     assert study.layout.workload == {"clients": "1"}
@@ -138,9 +164,8 @@ def test_layouts_are_replayed_on_their_recordings_and_compared_per_operation(
     assert "time/op" in text and "of one transaction" in " ".join(text.split())
 
 
-def test_a_trial_is_repeated_on_its_own_recording(file: Path, stand_in_engine: Path) -> None:
-    base, other = record(file, 40, 160)
-    invoke("screen", str(base.path), "--study", str(file), "--budget", "6")
+def test_a_trial_is_repeated_on_its_own_recording(screened: list[Trace]) -> None:
+    base, other = screened
     with Store.open() as store:
         run = store.run()
         trial = next(t for t in store.trials(run.id) if t.trace_sha == other.sha)
@@ -346,17 +371,15 @@ def test_parameters_of_no_workload_are_refused(file: Path) -> None:
         load_study(file)
 
 
-def test_recordings_of_a_run(file: Path, stand_in_engine: Path) -> None:
-    base, other = record(file, 40, 160)
-    invoke("screen", str(base.path), "--study", str(file), "--budget", "6")
+def test_recordings_of_a_run(screened: list[Trace]) -> None:
+    _, other = screened
     with Store.open() as store:
         found = recordings.of_run(store, store.run())
         assert [trace.sha for trace in found.values()] == [other.sha]
 
 
-def test_a_load_that_won_is_recommended_as_such(file: Path, stand_in_engine: Path, tmp_path: Path) -> None:
-    base, _ = record(file, 40, 160)
-    invoke("screen", str(base.path), "--study", str(file), "--budget", "6")
+@pytest.mark.usefixtures("screened")
+def test_a_load_that_won_is_recommended_as_such(tmp_path: Path) -> None:
     code, out, err = invoke("recommend", "last", "--json")
     assert code == 0, err
     found = json.loads(out)
@@ -382,9 +405,8 @@ def test_a_load_that_won_is_recommended_as_such(file: Path, stand_in_engine: Pat
     assert "Modelled time per op" in page and "are of one transaction" in page
 
 
-def test_rows_of_layouts_with_jobs_of_their_own(file: Path, stand_in_engine: Path) -> None:
-    base, _ = record(file, 40, 160)
-    invoke("screen", str(base.path), "--study", str(file), "--budget", "6")
+@pytest.mark.usefixtures("screened")
+def test_rows_of_layouts_with_jobs_of_their_own() -> None:
     with Store.open() as store:
         rows = export.rows(store, [store.run()])
     by_clients = {row.changes: row for row in rows}
@@ -399,9 +421,8 @@ def test_rows_of_layouts_with_jobs_of_their_own(file: Path, stand_in_engine: Pat
     assert one is not None and time.value == pytest.approx(one.value / 4)
 
 
-def test_what_a_replay_needed_is_of_its_whole_job(file: Path, stand_in_engine: Path) -> None:
-    base, _ = record(file, 40, 160)
-    invoke("screen", str(base.path), "--study", str(file), "--budget", "6")
+@pytest.mark.usefixtures("screened")
+def test_what_a_replay_needed_is_of_its_whole_job() -> None:
     with Store.open() as store:
         trials = store.trials(store.run().id)
     found = {c.name: c for c in collect(trials).layouts}

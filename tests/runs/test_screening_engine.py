@@ -79,7 +79,7 @@ def test_a_search_with_the_real_engine(engine: Engine, trace: Trace) -> None:
     """It varies every role, stops by itself or at the budget, proves its layout, and tries what is bought."""
     study = generic.build({"data", "wal"})
     with Store.open() as store:
-        done = screening.start(store, trace, study, engine, ScreenOptions(budget=12, jobs=2))
+        done = screening.start(store, trace, study, engine, ScreenOptions(budget=8, jobs=2))
         trials = store.trials(done.id)
     assert done.status == "done" and all(t.ok for t in trials)
     end = stopped(done.outcome)
@@ -155,7 +155,7 @@ def test_two_pools(engine: Engine, trace: Trace) -> None:
 
 
 def test_killed_engine_marks_its_layout_alone(engine: Engine, tmp_path: Path) -> None:
-    trace = make_trace(tmp_path / "long.trace", size=16 << 20, writes=1500)
+    trace = make_trace(tmp_path / "long.trace", size=8 << 20, writes=600)
     process = subprocess.Popen(
         [sys.executable, "-c", "from ztune.cli.main import main; main()", "screen", str(trace.path),
          "--budget", "3", "--jobs", "1", "--json"],

@@ -6,7 +6,6 @@ import secrets
 from collections.abc import Callable, Iterator
 
 import postgres_started
-import psycopg
 import pytest
 
 
@@ -19,6 +18,8 @@ def postgres_socket(needs_postgres: None) -> Iterator[str]:
 @pytest.fixture
 def new_database(postgres_socket: str) -> Callable[[], str]:
     """Makes an empty schema, which costs less than a database, and returns the URL that goes by it."""
+
+    import psycopg  # slow to load, and every process collects these tests
 
     def make() -> str:
         name = f"t{secrets.token_hex(6)}"

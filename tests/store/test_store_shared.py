@@ -13,7 +13,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import children
-import psycopg
 import pytest
 from click.testing import CliRunner, Result
 from stored_runs import new_run, study
@@ -148,6 +147,8 @@ def test_what_cannot_be_reached_is_one_sentence_without_the_password(home: Path)
 
 
 def test_who_may_only_read_reads(team: str) -> None:
+    import psycopg
+
     with Store.open() as store:
         run = new_run(store)
     schema = team.rpartition("%3D")[2]

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import signal
 import sys
 import threading
 import time
 from pathlib import Path
-from typing import Any
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # it starts with every trial, and this takes long to load
+    from typing import Any
 
 STEPS = ("prepare", "load", "settle", "measure", "collect", "destroy")
 
@@ -95,6 +97,8 @@ def result(spec: dict[str, Any], seconds: float) -> dict[str, Any]:
 
 
 def run() -> int:
+    import random  # slow to load, and the other commands draw nothing
+
     line = sys.stdin.readline()
     spec = json.loads(line)
     state = Path(spec["state"])

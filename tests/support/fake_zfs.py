@@ -7,16 +7,20 @@ tank/pg" makes that call fail, once for each line; with "then kill" at its end i
 with "then lie" it does nothing and succeeds.
 """
 
+# It is started thousands of times, and pathlib takes as long to load as all the rest.
+# ruff: noqa: PTH119, PTH123
+
 from __future__ import annotations
 
 import json
 import os
-import signal
 import sys
-from pathlib import Path
-from typing import Any
 
-STATE = Path(os.environ["FAKE_ZFS"])
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+STATE = os.environ["FAKE_ZFS"]
 DEFAULTS = {
     "recordsize": "131072", "compression": "on", "checksum": "on", "logbias": "latency", "sync": "standard",
     "primarycache": "all", "secondarycache": "all", "redundant_metadata": "all", "special_small_blocks": "0",
@@ -30,6 +34,16 @@ SINCE = {"direct": (2, 3), "prefetch": (2, 2, 4)}
 NATIVE = {"type", "guid", "used", "referenced", "available", "origin", "encryption", "encryptionroot",
           "keyformat", "keylocation"}  # fmt: skip
 SIZES = {"recordsize", "special_small_blocks"}
+
+
+def read() -> dict[str, Any]:
+    with open(STATE) as file:
+        return dict(json.load(file))
+
+
+def write(state: dict[str, Any]) -> None:
+    with open(STATE, "w") as file:
+        json.dump(state, file)
 
 
 def die(text: str, code: int = 1) -> None:
@@ -84,8 +98,10 @@ def wishes(call: str, state: dict[str, Any]) -> None:
         wanted, _, how = line.partition(" then ")
         if (call == wanted or call.startswith(wanted + " ")) and line not in used:
             used.append(line)
-            STATE.write_text(json.dumps(state))
+            write(state)
             if how == "kill":
+                import signal
+
                 os.kill(os.getppid(), signal.SIGTERM)
                 signal.pause()
             if how == "lie":
@@ -94,9 +110,9 @@ def wishes(call: str, state: dict[str, Any]) -> None:
 
 
 def main(argv: list[str]) -> None:
-    state = json.loads(STATE.read_text())
-    program, (verb, *words) = Path(argv[0]).name, argv[1:]
-    with STATE.with_suffix(".log").open("a") as log:
+    state = read()
+    program, (verb, *words) = os.path.basename(argv[0]), argv[1:]
+    with open(STATE.removesuffix(".json") + ".log", "a") as log:
         print(program, *argv[1:], file=log)
     if (program, verb) == ("zfs", "version"):
         print(f"zfs-{state['version']}\nzfs-kmod-{state['version']}")
@@ -133,7 +149,7 @@ def main(argv: list[str]) -> None:
             if name not in state["datasets"]:
                 die(f"cannot open '{name}': dataset does not exist")
             state["datasets"][name].setdefault("local", {})[prop] = size(value) if prop in SIZES else value
-        STATE.write_text(json.dumps(state))
+        write(state)
     elif (program, verb) == ("zfs", "inherit"):
         received = words[0] == "-S"
         prop, name = words[-2:]
@@ -142,7 +158,7 @@ def main(argv: list[str]) -> None:
         dataset.get("local", {}).pop(prop, None)
         if not received:
             dataset.get("received", {}).pop(prop, None)
-        STATE.write_text(json.dumps(state))
+        write(state)
     elif (program, verb, words[-1]) == ("zpool", "get", "all-vdevs"):
         for name, values in state["pools"][words[-2]].get("vdevs", {}).items():
             for prop in words[-3].split(","):

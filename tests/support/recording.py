@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections import Counter
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +17,17 @@ from ztune.trace.record import Recording, record
 from ztune.trace.recorders import RECORDERS
 from ztune.trace.schema import Op
 
-REASONS = {recorder.name: recorder.unavailable() for recorder in RECORDERS}
+
+@cache
+def reason(name: str) -> str | None:
+    """Return why the recorder does not work here. It starts a program: once, and not to collect the tests."""
+    (found,) = (recorder.unavailable() for recorder in RECORDERS if recorder.name == name)
+    return found
 
 
 def need(name: str) -> None:
-    if REASONS[name]:
-        pytest.skip(f"{name}: {REASONS[name]}")
+    if why := reason(name):
+        pytest.skip(f"{name}: {why}")
 
 
 class Seen:

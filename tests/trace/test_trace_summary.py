@@ -345,7 +345,7 @@ event = st.fixed_dictionaries(
 ).map(lambda one: {**one, "file": -1} if one["op"] == Op.SYNC else one)
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     events=st.lists(event, max_size=40),
     starts=st.tuples(*[st.integers(0, 50_000)] * 3),

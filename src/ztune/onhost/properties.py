@@ -5,6 +5,7 @@ Source of values and defaults, unless an entry says otherwise: zfsprops(7) of Op
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -326,6 +327,12 @@ def parse_property(name: str, value: object) -> tuple[str, str]:
     if not isinstance(value, str | int):
         raise ValueError(f"{full} is {value!r}; {known.values} is expected")
     try:
-        return full, known.parse(str(value).strip())
+        return full, _canonical(full, str(value).strip())
     except ValueError as error:
         raise ValueError(f'{full} is "{value}"; {error}') from None
+
+
+@functools.lru_cache(maxsize=4096)
+def _canonical(name: str, text: str) -> str:
+    """Return a property's value; a search makes thousands of layouts of the same few."""
+    return PROPERTIES[name].parse(text)

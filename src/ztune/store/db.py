@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import secrets
@@ -602,9 +603,15 @@ def _run(row: Any) -> Run:
     return Run(**values)
 
 
+@functools.lru_cache(maxsize=4096)
+def _layout(text: str) -> Layout:
+    """Return a trial's layout; a command reads a run's trials again and again, and no layout ever changes."""
+    return parse_layout(json.loads(text))
+
+
 def _trial(row: Any) -> Trial:
     values = {key: row[key] for key in row.keys()}  # noqa: SIM118
-    values["layout"] = parse_layout(json.loads(values["layout"]))
+    values["layout"] = _layout(values["layout"])
     for key in ("spec", "result"):
         values[key] = None if values[key] is None else json.loads(values[key])
     values["attempts"] = json.loads(values["attempts"])

@@ -147,7 +147,15 @@ with running(workload, parent=Path(sys.argv[1])) as w:
 """
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
+# All but SIGKILL become the same interruption; `test_screening` sends SIGINT, `test_stop` SIGTERM.
+@pytest.mark.parametrize(
+    "number",
+    [
+        *(pytest.param(one, marks=pytest.mark.long) for one in (signal.SIGINT, signal.SIGTERM)),
+        signal.SIGHUP,
+        signal.SIGKILL,
+    ],
+)
 def test_killed_in_the_middle(needs_postgres: None, parent: Path, number: signal.Signals) -> None:
     """No process stays; no directory either, save after SIGKILL, whose leftover the next run removes."""
     child = subprocess.Popen(

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from recording import REASONS, Seen, shell
+from recording import Seen, reason, shell
 
 from ztune.trace.record import Recording
 from ztune.trace.schema import Op
@@ -94,7 +94,7 @@ def by_role(seen: Seen) -> Counter[tuple[str, str]]:
 def test_both_recorders_see_the_syncs_that_postgresql_counts(server: Server, tmp_path: Path) -> None:
     counts = {}
     for name in ("ebpf", "strace"):
-        if REASONS[name]:
+        if reason(name):
             continue
         seen, syncs, writes = job(server, name, tmp_path / f"{name}.trace")
         assert seen.trace.manifest.complete
