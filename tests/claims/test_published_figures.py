@@ -10,7 +10,7 @@ import pytest
 from ztune.advice import findings
 from ztune.claims import publication
 from ztune.study.layout import with_settings
-from ztune.study.tables import non_default
+from ztune.study.tables import set_by_study
 
 ROOT = Path(__file__).parents[2]
 FILES = sorted((ROOT / "studies/published").glob("*.toml"))
@@ -22,7 +22,7 @@ def test_publications_load_and_are_marked_as_others(path: Path) -> None:
     first = path.read_text().splitlines()[0]
     assert first.startswith(("# Published by somebody else, not measured by us", "# What "))
     # What a publication's layouts differ in stands with its figures; of what was no default then, only this.
-    set_ = [non_default(dataset) for dataset in found.base().datasets]
+    set_ = [set_by_study(dataset) for dataset in found.base().datasets]
     before = found.year < 2023
     assert all(each == ({"compression": "off"} if before else {}) for each in set_)
     assert found.author or found.year == 2006

@@ -19,7 +19,7 @@ from ztune.study.durability import judge, weakening
 from ztune.study.layout import parse_layout, with_settings
 from ztune.study.loader import parse_study
 from ztune.study.profile import FlashProfile, HddProfile, cache_bytes
-from ztune.study.tables import non_default
+from ztune.study.tables import set_by_study
 from ztune.toml.positions import line_of, positions
 
 HERE = Path(__file__).parent
@@ -68,7 +68,7 @@ def test_ready_studies_load_and_try_enough(path: Path) -> None:
     # The base is what ZFS gives when nothing is set, so that "back to default" means the baseline. Those of
     # what others published compress nothing, as was the default then.
     defaults = [{}, {"compression": "off"}] if published else [{}]
-    assert all(non_default(dataset) in defaults for dataset in study.layout.datasets)
+    assert all(set_by_study(dataset) in defaults for dataset in study.layout.datasets)
 
 
 def test_everything_is_read_as_written() -> None:

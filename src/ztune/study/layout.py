@@ -17,7 +17,7 @@ from ztune.onhost.properties import PROPERTIES, REPLAYED
 from ztune.onhost.tunables import TUNABLES
 from ztune.onhost.words import ROLES
 from ztune.study import factors as _factors
-from ztune.study.tables import check_properties, layout_table, non_default
+from ztune.study.tables import check_properties, layout_table, set_by_study
 from ztune.units import format_size
 
 MIN_ARC, MAX_ARC = 64 << 20, 1 << 44
@@ -37,7 +37,7 @@ def _check(layout: Layout) -> Layout:
             raise KeyedError(("dataset", i, *error.path), str(error)) from None
         here = layout.pool(dataset.pool)
         if here.filesystem != "zfs":
-            for name in non_default(dataset):
+            for name in set_by_study(dataset):
                 raise KeyedError(
                     ("dataset", i, name),
                     f"{dataset.name} is a directory on {here.filesystem}, which takes no ZFS properties",

@@ -141,15 +141,16 @@ def check_properties(dataset: Dataset) -> None:
             f"{format_size(dataset.volume)} is not a multiple of the volblocksize "
             f"{dataset.properties['volblocksize']}",
         )
-    for name in non_default(dataset):
+    for name in set_by_study(dataset):
         if not PROPERTIES[name].volumes:
             instead = "; a volume has volblocksize" if name == "recordsize" else ""
             raise KeyedError((name,), f"{name} is no property of a volume, which {dataset.name} is{instead}")
 
 
-def non_default(dataset: Dataset) -> dict[str, str]:
-    """Return the properties of a study's dataset whose value is not ZFS's default."""
-    return {k: v for k, v in dataset.properties.items() if v != PROPERTIES[k].default}
+def set_by_study(dataset: Dataset) -> dict[str, str]:
+    """Return the properties that a study says of its dataset, as far as can be told: those that are replayed
+    are there at ZFS's default, too, where it says nothing."""
+    return {k: v for k, v in dataset.properties.items() if k not in REPLAYED or v != PROPERTIES[k].default}
 
 
 def layout_table(value: object) -> object:
