@@ -117,9 +117,9 @@ static void write_stats(FILE *f, const device_t *d, int64_t since, const options
 	    d->cache_size, d->cache.bytes + (d->run != NULL ? d->run->len : 0), n->cuts, n->cut_bytes, n->errors);
 	(void)fprintf(f,
 	    ",\"busy_s\":{\"seek\":%.6f,\"rotation\":%.6f,\"latency\":%.6f,\"transfer\":%.6f,\"flush\":%.6f,"
-	    "\"for_reads\":%.6f,\"for_writes\":%.6f}",
+	    "\"for_reads\":%.6f,\"for_writes\":%.6f},\"working_s\":%.6f",
 	    n->seek_ns / 1e9, n->rotation_ns / 1e9, n->latency_ns / 1e9, n->transfer_ns / 1e9, n->flush_ns / 1e9,
-	    n->read_busy_ns / 1e9, n->write_busy_ns / 1e9);
+	    n->read_busy_ns / 1e9, n->write_busy_ns / 1e9, n->working_ns / 1e9);
 	while (last > 0 && n->depth[last] == 0)
 		last--;
 	(void)fprintf(f, ",\"queue_depth\":[");

@@ -193,6 +193,7 @@ def test_it_counts_what_it_was_asked(start: Start, profile: FlashProfile | HddPr
     assert {key: stats[key] for key in wanted} == wanted
     assert stats["medium"]["reads"] == 7 and stats["medium"]["write_bytes"] == 10 * 4096 + 8192
     assert stats["queue_depth"] == [21]
+    assert 0 < stats["working_s"] <= stats["seconds"]
     disk.reset()
     assert disk.stats()["reads"] == 0
 

@@ -95,6 +95,10 @@ def test_killed_and_resumed(home: Path) -> None:
     for result in (small, base):
         assert result["logical"]["write_bytes"] == pytest.approx(8192 * 300, rel=0.15)
         assert result["seconds"] == pytest.approx(10, rel=0.5)  # in the disk's time, not this machine's
+        (disk,) = result["by_vdev"]
+        # The disk's own count, by which it worked at its dilation of 2; the kernel's is another.
+        assert 0 < disk["busy_ms"] <= 2e3 * result["seconds"] * 1.05
+        assert disk["kernel_busy_ms"] > 0 and disk["kernel_busy_ms"] != disk["busy_ms"]
     deadline = time.monotonic() + 60
     while running(home) and time.monotonic() < deadline:
         time.sleep(0.5)

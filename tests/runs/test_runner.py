@@ -77,6 +77,17 @@ def trials(run: Run) -> list[Trial]:
         return store.trials(run.id)
 
 
+def test_where_disks_count_their_work_that_is_how_long_they_were_busy(place: FakePlace) -> None:
+    """And not the kernel's count; of a disk that does not answer the kernel's stays."""
+    place.worked = [{"/dev/sda": 10.0}, {"/dev/sda": 2510.0, "/dev/sdb": 7.0}, {}, {"/dev/sda": 3000.0}]
+    first, second = trials(go(place, "8K", blocks=(1, 1)))
+    assert first.result is not None and second.result is not None
+    (row,) = first.result["measure"]["by_vdev"]
+    assert (row["busy_ms"], row["kernel_busy_ms"]) == (2500.0, 1500)
+    (row,) = second.result["measure"]["by_vdev"]
+    assert row["busy_ms"] == 1500 and "kernel_busy_ms" not in row
+
+
 def test_every_layout_runs_once_in_every_block_and_each_is_stored_at_once(place: FakePlace) -> None:
     notes = Notes()
     run = go(place, "8K", "16K", notes=notes, blocks=(3, 3))

@@ -31,6 +31,8 @@ class FakePlace:
         self.ups = 0
         self.refuse: str | None = None
         self.described: dict[str, Any] = {"kind": "fake", "accel": "none", "dilation": 1.0, "patience": 1.0}
+        self.worked: list[dict[str, float]] = []
+        """What its disks have worked, each time that it is asked."""
         self.behave(**behaviour)
 
     def behave(self, **behaviour: Any) -> None:
@@ -69,6 +71,9 @@ class FakePlace:
 
     def describe(self) -> dict[str, Any]:
         return self.described
+
+    def disks_worked(self) -> dict[str, float]:
+        return self.worked.pop(0) if self.worked else {}
 
     def shared(self, path: Path) -> str | None:
         return None

@@ -83,7 +83,7 @@ def result(spec: dict[str, Any], seconds: float) -> dict[str, Any]:
                                  "write_bytes": writes * 8192, "flushes": 100},
                     "by_vdev": [{"pool": "main", "class": "data", "path": "/dev/sda", "reads": 500,
                                  "read_bytes": 4_096_000, "writes": writes, "write_bytes": writes * 8192,
-                                 "flushes": 100}],
+                                 "flushes": 100, "busy_ms": 1500}],
                     "arc": {"hits": 9000, "misses": 500, "size_end": 60 << 20},
                     "zil": {"commits": 1000, "bytes": 8_000_000, "itx_indirect": 0, "itx_copied": 10,
                             "itx_needcopy": 990},
@@ -151,8 +151,11 @@ def run() -> int:
             say("error", text="stopped before its end, as was asked for", step=step)
             status = "stopped"
             break
+        if step == "measure":
+            say("window", state="open")
         say("step", step=step, state="progress", share=0.5, t=time.time(), text="half")
         if step == "measure":
+            say("window", state="closed")
             say("series", probe="arc", columns=["t", "hits"], rows=[[time.time(), 1], [time.time(), 2]])
         if step == "collect":
             say("warning", text="the clock was set")

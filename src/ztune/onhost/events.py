@@ -57,6 +57,10 @@ class Events:
         share = 1.0 if state == "end" else min(1.0, max(0.0, share))
         self.send("step", step=step, state=state, share=round(share, 4), t=round(time.time(), 3), text=text)
 
+    def window(self, state: str) -> None:
+        """Say that the measure window is ``open`` or ``closed`` now, for whoever counts at the same time."""
+        self.send("window", state=state)
+
     def command(self, argv: Sequence[str], rc: int, seconds: float, text: str = "") -> None:
         """Log a command that was run: its words, exit code, seconds of wall time and last words."""
         record = {"command": list(argv), "rc": rc, "seconds": round(seconds, 3)}

@@ -103,6 +103,13 @@ class Place(Protocol):
         """Return module parameters that a layout gets there unless it sets them itself."""
         ...
 
+    def disks_worked(self) -> dict[str, float]:
+        """Return for how many ms each disk has been at work by its own count, by its path there.
+
+        As slowed down as the disk is; its beginning is any. Empty where the disks are none of ztune's.
+        """
+        return {}
+
     def shared(self, path: Path) -> str | None:
         """Return where ``path`` of this host can be read there, or None if it can't."""
         ...

@@ -340,6 +340,14 @@ class Lab:
         """What follows from memory follows from that of the host that screening models, not the guest's."""
         return {"zfs_dirty_data_max": dirty_data_max(layout.arc)}
 
+    def disks_worked(self) -> dict[str, float]:
+        """Return the ms of head or channels. Those that don't answer are left out."""
+        worked: dict[str, float] = {}
+        for serial, server in self._servers.items():
+            with contextlib.suppress(ZtuneError):
+                worked[f"{BY_ID}{serial}"] = server.stats()["working_s"] * 1e3 * self.dilation
+        return worked
+
     # --- disks
 
     def _serve(self, disk: _Disk, served: list[GuestDisk]) -> str:

@@ -165,6 +165,10 @@ class MountPlace:
         """None: what follows from memory follows from that of the host that the program models."""
         return {}
 
+    def disks_worked(self) -> dict[str, float]:
+        """Nothing: the trial asks the mount itself."""
+        return {}
+
     def shared(self, path: Path) -> str | None:
         """Everything of this host can be read here."""
         return str(path)

@@ -559,11 +559,13 @@ class RunningTrial:
         self.pools.sync()
         self._probe = self.parts.start_probes(context)
         window = self.parts.begin_measure(context)
+        self.events.window("open")
         with room_for(self.roles):
             outcome = job.run(self._progress)
         # The closing sync belongs to the job: what it wrote is only done when it is on the disks.
         self.pools.sync()
         window.close()
+        self.events.window("closed")
         self._probe.freeze()
         measured = window.end()
         # As long as it would have taken on disks that are not slowed down.
