@@ -12,6 +12,9 @@
 
 #include "zfs.h"
 
+/* Of any list in parts: multilist_create in module/zfs/multilist.c. */
+#define FEWEST_PARTS 4
+
 /* Of OpenZFS's, in no header. */
 extern uint_t zfs_multilist_num_sublists;
 
@@ -131,6 +134,31 @@ taskq_t *taskq_create(const char *name, int threads, pri_t pri, int least, int m
 		flags &= ~(uint_t)TASKQ_THREADS_CPU_PCT;
 	}
 	return real(name, threads, pri, least, most, flags);
+}
+
+static unsigned int part_of(multilist_t *list, void *dnode)
+{
+	uint64_t object = ((const dnode_t *)dnode)->dn_object;
+
+	return (unsigned int)(chance_next(&object) % multilist_get_num_sublists(list));
+}
+
+/*
+ * The files that a transaction group writes are in as many parts as there are processors, four at least, and the last
+ * of a part is written first: so small files that were made one after the other lie on the disk.  OpenZFS takes the part
+ * from an address, which is another one each time.
+ */
+void multilist_create(multilist_t *list, size_t size, size_t offset, multilist_sublist_index_func_t *part)
+{
+	typedef void create_fn(multilist_t *, size_t, size_t, multilist_sublist_index_func_t *);
+	static create_fn *real;
+	bool files = size == sizeof(dnode_t);
+
+	if (real == NULL)
+		real = (create_fn *)(uintptr_t)dlsym(RTLD_NEXT, "multilist_create");
+	zfs_multilist_num_sublists = files ? (uint_t)MAX(modelled_processors, FEWEST_PARTS) : 1;
+	real(list, size, offset, files ? part_of : part);
+	zfs_multilist_num_sublists = 1;
 }
 
 /* What OpenZFS keeps of decompressed blocks is a share of this; it looks once a second whether it keeps more. */

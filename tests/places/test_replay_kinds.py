@@ -6,12 +6,15 @@ from pathlib import Path
 
 import pytest
 from synthetic_traces import make_trace
+from trace_builder import build, files
 
 from ztune.errors import InputError
 from ztune.places import engine as engines
+from ztune.places.neighbour import Neighbour, joined
 from ztune.places.replay import Replay
 from ztune.study import generic
 from ztune.study.layout import with_settings
+from ztune.trace.schema import Op
 
 pytestmark = pytest.mark.usefixtures("home")
 
@@ -48,3 +51,23 @@ def test_files_age_with_commits_but_where_the_recording_writes_and_never_syncs(
     target = Replay(make_trace(tmp_path / "t.trace", roles), engines.check())
     spec = target.spec(study, with_settings(study.layout, {"age": "used"}, "x"), 1)
     assert [file["rewrite"]["commits"] for file in spec["files"] if "rewrite" in file] == [False, True, True]
+
+
+def test_files_that_are_all_but_empty_have_a_content_of_their_own(
+    stand_in_engine: Path, tmp_path: Path
+) -> None:
+    small, large = files(("/db/1_vm", "data", 8192), ("/db/1", "data", 1 << 20))
+    read = {"op": Op.READ, "file": 0, "offset": 0, "size": 8192}
+    target = Replay(
+        build(tmp_path / "t.trace", [read], [{**small, "embedded": True}, large]), engines.check()
+    )
+    study = generic.build({"data"})
+    spec = target.spec(study, study.layout, 1)
+    assert [file["content"] for file in spec["files"]] == ["data", "embedded"]
+    assert target.work(spec).content.keys() == {"data", "embedded"}
+    # Beside another recording as well.
+    beside = joined(target.trace, target.inputs, Neighbour(target.trace), target.inputs, alone=False)
+    both = Replay(target.trace, engines.check(), inputs=beside).spec(study, study.layout, 1)
+    names = [file["content"] for file in both["files"]]
+    assert names == ["data", "embedded", "neighbour-data", "neighbour-embedded"]
+    assert set(names) == beside.content.keys()

@@ -8,9 +8,11 @@ import pytest
 from trace_builder import build, files
 
 from ztune.errors import InputError
-from ztune.trace.compressibility import CHUNK, READ_BUDGET, compressor, sample_files
+from ztune.trace import compressibility
+from ztune.trace.compressibility import CHUNK, READ_BUDGET, compressor, sample_files, with_embedded
 from ztune.trace.content import POOL_CHUNKS, content_pools, synthesise
-from ztune.trace.manifest import Compressibility
+from ztune.trace.inputs import EMBEDDED
+from ztune.trace.manifest import Compressibility, TraceFile
 
 SIZES = (8192, 16384, 32768, 65536, 131072)
 
@@ -182,6 +184,38 @@ def test_kept_content_is_bounded_and_without_preallocated_zeros(tmp_path: Path) 
 # --- content for replay
 
 
+def test_small_files_that_are_all_but_empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those whose content, compressed, is with its length at most 112 bytes, and no others."""
+    contents = {
+        "map": b"header" + bytes(8186),
+        "noise": noise(8192),
+        "short": noise(60),
+        "pages": (noise(40) + bytes(8152)) * 3,
+        "long": bytes(28_561),  # its zeros alone are 113 bytes
+        "gone": b"x",
+        "no role": b"x",
+        "deleted": b"x",
+    }
+    given = []
+    for number, (name, content) in enumerate(contents.items()):
+        (tmp_path / name).write_bytes(content)
+        role = None if name == "no role" else "data"
+        given.append(
+            TraceFile(
+                id=number, path=str(tmp_path / name), role=role, size_end=len(content),  # type: ignore[arg-type]
+                deleted=name == "deleted",
+            )
+        )  # fmt: skip
+    (tmp_path / "gone").unlink()
+
+    def found() -> set[str]:
+        return {Path(file.path).name for file in with_embedded(given) if file.embedded}
+
+    assert found() == {"map", "short"}
+    monkeypatch.setattr(compressibility, "MOST_SMALL", 1)
+    assert found() == {"map"}  # what there is no room to look at is taken for as full as others
+
+
 def curve(lz4: list[float], zstd: list[float]) -> list[Compressibility]:
     return [
         Compressibility(role="data", recordsize=size, algorithm=name, ratio=ratio, blocks=9)
@@ -238,6 +272,9 @@ def test_pools_of_a_trace(tmp_path: Path) -> None:
     assert "temp" in warnings[0]
     times = [path.stat().st_mtime_ns for path in pools.values()]
     assert content_pools(trace, tmp_path / "pools") == pools
+    small = build(tmp_path / "b.trace", [], [{**files(("/d", "data", 8192))[0], "embedded": True}])
+    (content,) = (path for name, path in content_pools(small, tmp_path / "pools").items() if name == EMBEDDED)
+    assert len(compressor("lz4")(content.read_bytes()[:20480])) <= 108
     assert [path.stat().st_mtime_ns for path in pools.values()] == times  # not made again
 
 

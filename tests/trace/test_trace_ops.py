@@ -43,6 +43,16 @@ def test_the_bytes_are_those_of_the_contract(tmp_path: Path) -> None:
     assert (info.nops, info.threads, info.left_out) == (1, 1, 0)
 
 
+def test_files_are_numbered_as_they_were_made(tmp_path: Path) -> None:
+    """Which their names tell, and not the order in which the recording met them: a load goes by it."""
+    given = files(*((f"/db/{name}", "data", 8192) for name in ("10/9", "9/100", "9/99", "9/99_vm", "1.log")))
+    info = export_ops(build(tmp_path / "a.trace", [{"op": Op.FSYNC, "file": 2}], given), tmp_path / "ops.bin")
+    assert [file.path.removeprefix("/db/") for file in info.files] == [
+        *("1.log", "9/99", "9/99_vm", "9/100", "10/9"),
+    ]
+    assert [file.trace_id for file in info.files] == [4, 2, 3, 1, 0]
+
+
 def exported(tmp_path: Path, *events: dict[str, int]) -> list[dict[str, int]]:
     trace = build(tmp_path / "a.trace", [{"t": t, **event} for t, event in enumerate(events)], FILES)
     export_ops(trace, tmp_path / "ops.bin")

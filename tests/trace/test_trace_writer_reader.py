@@ -189,7 +189,7 @@ def test_foreign_json(trace: Trace, text: str) -> None:
 
 
 def test_a_newer_version_says_so_whatever_else_it_has(trace: Trace) -> None:
-    edit(trace, version=6, ztune="9.9", unheard_of=True)
+    edit(trace, version=7, ztune="9.9", unheard_of=True)
     assert "made by a newer ztune ('9.9')" in complaint(trace.path)
 
 

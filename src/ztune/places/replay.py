@@ -30,7 +30,7 @@ from ztune.places.engine_run import EngineRoom, EngineWork, Outcome, Progress, m
 from ztune.places.engine_spec import aged, changed_in_vain, engine_spec, sampled
 from ztune.study import Layout, Study
 from ztune.study.layout import MIN_ARC
-from ztune.trace.inputs import CONTENT, EXPORT_VERSION, UNTOUCHED, Inputs, OpsFile, OpsInfo
+from ztune.trace.inputs import CONTENT, EMBEDDED, EXPORT_VERSION, UNTOUCHED, Inputs, OpsFile, OpsInfo
 from ztune.trace.rate import Rate, check_rate
 from ztune.trace.reader import Trace, operations_of
 
@@ -368,12 +368,13 @@ def speed(result: dict[str, Any]) -> None:
 
 
 def _file(layout: Layout, file: OpsFile, contents: Collection[str]) -> dict[str, Any]:
+    of = EMBEDDED if file.embedded else file.role
     if file.neighbour:
-        name, content = layout.neighbour_dataset(file.role), CONTENT + file.role
+        name, content = layout.neighbour_dataset(file.role), CONTENT + of
     else:
         dataset = layout.dataset_of(file.role)
         assert dataset is not None, file.role  # check() comes first
-        name, content = dataset.name, file.role
+        name, content = dataset.name, of
     raw: dict[str, Any] = {"id": file.id, "dataset": name, "size": file.size, "content": content}
     if content + UNTOUCHED in contents:
         raw["untouched"] = content + UNTOUCHED

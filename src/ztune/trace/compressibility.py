@@ -25,7 +25,7 @@ import zstandard
 from ztune.errors import InputError, naming
 from ztune.onhost.host import noatime
 from ztune.onhost.words import ROLES
-from ztune.trace.manifest import Compressibility, Sample
+from ztune.trace.manifest import Compressibility, Sample, TraceFile
 from ztune.units import is_power_of_two
 
 RECORDSIZES = (4096, 8192, 16384, 32768, 65536, 131072, 1 << 20)
@@ -41,6 +41,12 @@ TOUCHED = {size: 2 * count for size, count in MEASURED.items()}
 """How many are to be at hand: some are gone by then."""
 _KEPT = 128 << 10  # bytes of the blocks of what is touched that are kept
 MOST_EXTENTS = 10_000  # of one sparse file
+POINTER_BYTES = 112 - 4
+"""So much of a block fits in the pointer to it, compressed: BPE_PAYLOAD_SIZE of OpenZFS's include/sys/spa.h,
+less the length that its lz4 puts in front."""
+_LARGEST_EMBEDDED = 255 * POINTER_BYTES  # lz4 takes a byte for each 255 that repeat
+MOST_SMALL = 8192
+"""How many small files are looked at, each read whole: 8 KiB in the mean, so 64 MiB in all."""
 _HOLE = 64 << 10  # runs of zeros that are not kept as content, see _keep
 
 Compressor = Callable[[bytes], bytes]
@@ -132,6 +138,25 @@ def sample_files(
             kept.append(_keep(role, pieces, keep, touched=True))
             samples += [sample for sample in kept if sample is not None]
     return measured, samples
+
+
+def with_embedded(files: Sequence[TraceFile]) -> list[TraceFile]:
+    """Return ``files`` with what of the small ones with a role is ``embedded``.
+
+    A database has many that are all but empty, PostgreSQL two of five: an index without entries, a map of
+    free space. To read one costs no I/O of its own, where the content of its role's large files would. Those
+    that are gone or can't be read, and what is beyond ``MOST_SMALL``, are left as they are.
+    """
+    small = (f for f in files if f.role is not None and 0 < f.size_end <= _LARGEST_EMBEDDED and not f.deleted)
+    found = {file.id for file in itertools.islice(small, MOST_SMALL) if _embeds(file.path)}
+    return [file.model_copy(update={"embedded": True}) if file.id in found else file for file in files]
+
+
+def _embeds(path: str) -> bool:
+    content = noatime.part(path, 0, _LARGEST_EMBEDDED + 1)
+    if not 0 < len(content) <= _LARGEST_EMBEDDED:
+        return False
+    return len(lz4.block.compress(content, store_size=False)) <= POINTER_BYTES
 
 
 def _extents(path: str) -> Iterator[_Extent]:

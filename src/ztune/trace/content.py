@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,7 +25,7 @@ from ztune.errors import unwritten
 from ztune.onhost.host import shared_files
 from ztune.onhost.words import ROLES
 from ztune.trace.compressibility import CHUNK, compressor
-from ztune.trace.inputs import UNTOUCHED
+from ztune.trace.inputs import EMBEDDED, UNTOUCHED
 from ztune.trace.manifest import DEFAULT_RATIO, Compressibility, content_unknown
 from ztune.trace.reader import Trace
 from ztune.trace.repeats import repeats
@@ -40,6 +40,7 @@ _MOST_COPIES = 0.995
 _LONGEST_RUN = 64  # units, on average
 _WINDOW = 64 << 10  # lz4 sees no further back
 _ENTROPY = "zstd-3"
+_HEADER = 8  # bytes
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ class ContentRecipe:
 
 def content_pools(trace: Trace, folder: Path, warnings: list[str] | None = None) -> dict[str, Path]:
     """Return a file of content for each role of ``trace``: a whole number of chunks of 1 MiB; and one by the
-    role's name with ``UNTOUCHED``, where that was measured apart.
+    role's name with ``UNTOUCHED``, where that was measured apart; ``EMBEDDED``'s, where there are such files.
 
     Kept samples are used where the trace has them. For other roles a pool is synthesised in ``folder`` to
     meet the measured lz4 and zstd-3 ratios (or used again if it is there already). Where nothing was measured
@@ -80,6 +81,8 @@ def content_pools(trace: Trace, folder: Path, warnings: list[str] | None = None)
         if not any(entry.algorithm == "lz4" for entry in measured) and warnings is not None:
             warnings.append(content_unknown(role))
         pools[role] = _pool(role, measured, folder)
+    if any(file.embedded and file.role is not None for file in trace.manifest.files):
+        pools[EMBEDDED] = _made(folder / f"{EMBEDDED}-{SYNTHESIS_VERSION}.bin", CHUNK, all_but_empty)
     if warnings is not None:
         warnings += repeats(trace.manifest.compressibility)
     return pools
@@ -196,13 +199,29 @@ def _ratio(content: bytes, algorithm: str, size: int) -> float:
 def _pool(role: str, measured: list[Compressibility], folder: Path) -> Path:
     key = [[entry.algorithm, entry.recordsize, entry.ratio] for entry in measured]
     name = hashlib.sha256(json.dumps([SYNTHESIS_VERSION, POOL_CHUNKS, sorted(key)]).encode()).hexdigest()[:16]
-    path = folder / f"{role}-{name}.bin"
+    return _made(
+        folder / f"{role}-{name}.bin",
+        POOL_CHUNKS * CHUNK,
+        lambda: synthesise(measured, seed=1 + ROLES.index(role)),
+    )
+
+
+def all_but_empty() -> bytes:
+    """Return a chunk of zeros that begins with 8 bytes of noise.
+
+    A file of up to 20 KiB of it fits in a pointer, compressed, and is no hole.
+    """
+    return np.random.default_rng(1).bytes(_HEADER) + bytes(CHUNK - _HEADER)
+
+
+def _made(path: Path, size: int, make: Callable[[], bytes]) -> Path:
+    """Return the file at ``path``, made if it is not there with ``size`` bytes. Raises ZtuneError."""
     try:
-        if path.is_file() and path.stat().st_size == POOL_CHUNKS * CHUNK:
+        if path.is_file() and path.stat().st_size == size:
             return path
-        folder.mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
         with shared_files.replacing(path) as partial:
-            partial.write_bytes(synthesise(measured, seed=1 + ROLES.index(role)))
+            partial.write_bytes(make())
     except OSError as error:
         raise unwritten(path, error) from error
     return path

@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-EXPORT_VERSION = 6  # part of the key under which callers cache an export
+EXPORT_VERSION = 7  # part of the key under which callers cache an export
 CONTENT = "neighbour-"
 """What stands before a role in the names of a neighbour's content."""
 UNTOUCHED = " untouched"  # after a role: the content of what is not touched
+EMBEDDED = "embedded"  # in a role's place: the content of files that are all but empty
 
 
 @dataclass(frozen=True)
@@ -19,7 +20,7 @@ class OpsFile:
     ``sampled``: whether it has a part of a file's regions only, one in ``of``; the file was ``whole`` bytes
     long at most, and ``whole_start`` when the trace began. ``recorded``: one region in so many was, by the
     inode number ``ino``; 0: all. ``certain``: offset and bytes of what every sample has, and what stands for
-    itself.
+    itself. ``embedded``: all but empty.
     """
 
     id: int
@@ -36,6 +37,7 @@ class OpsFile:
     certain: tuple[tuple[int, int], ...] = ()
     whole_start: int = 0
     of: int = 1
+    embedded: bool = False
 
     @classmethod
     def of_json(cls, raw: dict[str, Any]) -> OpsFile:

@@ -105,6 +105,7 @@ class TraceFile(_Part):
     size_end: Annotated[int, Field(ge=-1, le=INT64_MAX)] = -1  # -1: not known
     created: bool = False
     deleted: bool = False
+    embedded: bool = False  # so little is in it that OpenZFS keeps it, compressed, in the pointer to it
     sampled: bool = False
     counted: Counted | None = None
 
@@ -165,7 +166,7 @@ class Manifest(_Part):
     """``trace.json``. Times are ns, sizes bytes."""
 
     format: Literal["ztune-trace"] = FORMAT  # type: ignore[assignment]
-    version: Literal[1, 2, 3, 4, 5] = VERSION  # type: ignore[assignment]
+    version: Literal[1, 2, 3, 4, 5, 6] = VERSION  # type: ignore[assignment]
     ztune: str
     created: str  # ISO 8601, UTC
     started_unix_ns: Nanoseconds = 0

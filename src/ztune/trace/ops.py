@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import heapq
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -61,7 +62,17 @@ assert RECORD.itemsize == 56
 _CHUNK = 1 << 20  # records at a time
 YEAR_NS = 31_557_600 * 10**9
 """The latest start of a call that is replayed. Nobody records for a year: it is a wall clock's time."""
+_PARTS = re.compile(r"(\D*)(\d*)", re.ASCII)
 _LARGEST_PAGE = 64 << 10  # of a database, bytes: InnoDB's
+
+
+def _as_made(path: str) -> list[tuple[str, int]]:
+    """Return what sorts paths as the files were made, as far as names tell: databases count theirs upwards.
+
+    A load writes them in this order. In that of the trace what reads all files, as a backup does in the
+    order of its file system's hashes, would find each beside the last.
+    """
+    return [(text, int(number or 0)) for text, number in _PARTS.findall(path)]
 
 
 def export_ops(trace: Trace, path: Path | str) -> OpsInfo:
@@ -79,6 +90,7 @@ def export_ops(trace: Trace, path: Path | str) -> OpsInfo:
         raise InputError(f"{path} is within the trace; name a file beside it")
     sample = trace.manifest.sample
     roles = [(file, file.role) for file in trace.manifest.files if file.role is not None]
+    roles.sort(key=lambda one: _as_made(one[0].path))
     files = [
         OpsFile(
             id=new,
@@ -89,6 +101,7 @@ def export_ops(trace: Trace, path: Path | str) -> OpsInfo:
             size_end=max(file.size_end, 0),
             recorded=sample.of if file.sampled and sample is not None else 0,
             ino=file.ino,
+            embedded=file.embedded,
         )
         for new, (file, role) in enumerate(roles)
     ]

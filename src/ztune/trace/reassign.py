@@ -64,7 +64,7 @@ def with_roles(
     samples = [sample for sample in manifest.samples if sample.role in kept]
     if changed:
         # Here, as a trace whose files keep their roles takes no NumPy.
-        from ztune.trace.compressibility import TOUCHED, sample_files
+        from ztune.trace.compressibility import TOUCHED, sample_files, with_embedded
         from ztune.trace.touched import TouchedBlocks
 
         say("measuring how the files compress")
@@ -73,6 +73,7 @@ def with_roles(
         for part in trace.parts("op", "file", "offset", "size"):
             touched.add(part)
         found, _ = sample_files(wanted, seed=_SEED, touched=touched.by_role())
+        now = with_embedded(now)
         for role in changed:
             measured += [entry for entry in found if entry.role == role] or _stand_in(manifest, now, role)
     warnings = [w for w in manifest.warnings if w.code != PROPOSED]

@@ -24,7 +24,7 @@ import numpy.typing as npt
 from ztune.databases.rules import NO_ROLE
 from ztune.errors import InputError, MissingError, ZtuneError, reason
 from ztune.trace import rights
-from ztune.trace.compressibility import TOUCHED, sample_files
+from ztune.trace.compressibility import TOUCHED, sample_files, with_embedded
 from ztune.trace.manifest import (
     PARTIAL,
     Compressibility,
@@ -391,7 +391,7 @@ class _Recorded:
             warnings=warnings,
             environment=environment(selection.files),
             workload=self.workload,
-            files=selection.files,
+            files=with_embedded(selection.files),
             page_size=self.page_size,
             compressibility=compressibility,
             samples=samples,

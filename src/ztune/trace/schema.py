@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import IntEnum, IntFlag
 
 FORMAT = "ztune-trace"
-VERSION = 5
+VERSION = 6
 
 
 class Op(IntEnum):
