@@ -422,6 +422,11 @@ int load_all(void)
 	for (size_t i = 0; i < R.nfiles; i++)
 		total += R.files[i].known ? R.files[i].start_size : 0;
 	pool_loading(R.spec->arc_max);
+	/*
+	 * Blocks that came to the disks all at once, as if to compress them took no time, would be done at once too, and
+	 * OpenZFS would take the next ones in an order in which no host lays them on its disks.
+	 */
+	worktime_begin(R.spec);
 	if (R.spec->touched && (rc = load_all_touched()) != 0)
 		return rc;
 	if (!R.spec->touched && holds_other())
@@ -436,6 +441,8 @@ int load_all(void)
 	forget_touched();
 	for (size_t p = 0; p < R.spec->npools; p++)
 		pool_sync((int)p);
+	replay_quiesce();
+	worktime_end();
 	if (R.spec->age.fill > 0 || R.spec->age.rewrites > 0) {
 		static const age_files_t files = {files_age, aging_file, aging_progress};
 

@@ -1,8 +1,8 @@
 """What a replay begins with, loaded once: layouts that would load the same begin from one image of the pools.
 
 Most of a replay's time is the load: every file is written, in the layout's records. Log and cache disks, the
-ARC, caching, ``logbias``, ``sync`` and tunables change nothing of what it leaves behind, nor do processors
-but where the pools get a past. So each load has a spec of its own without them; where two are the same, so is
+ARC, caching, ``logbias``, ``sync`` and tunables change nothing of what it leaves behind. Processors decide in
+which order blocks come to the disks, so a load has always the same ones, but where the pools get a past. So each load has a spec of its own without them; where two are the same, so is
 the image. Replays go by an image also where nobody shares it: whether one was there makes no difference to
 any count.
 """
@@ -22,6 +22,7 @@ from typing import Any
 from ztune import paths
 from ztune.onhost.host import shared_files
 from ztune.places import engine_limits
+from ztune.places.calibration import HostProcessors
 from ztune.places.engine import Engine
 from ztune.study.layout import MIN_ARC
 
@@ -31,6 +32,7 @@ ARC = MIN_ARC
 """Bytes of ARC that a load has, whatever the layout's is."""
 ROOM = 4 << 30
 """Bytes of images that are kept, at most; and never more than a quarter of what else is free beside them."""
+_CORES = 2  # of a load's processors: with four, three blocks of a file would race for each place
 _LOCKS = 64
 _LOOK_S = 0.1
 
@@ -38,12 +40,12 @@ _LOOK_S = 0.1
 def load_spec(spec: Mapping[str, Any], processor: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Return what of an engine's ``spec`` decides what a load leaves behind, itself a spec.
 
-    ``processor``: the modelled host's. Where the pools get a past, that decides in which order blocks come to
-    the disks, and so where they lie.
+    ``processor``: the modelled host's, which takes effect where the pools get a past; else a load has those
+    that are the same for all. None: a load that takes real time.
     """
     kept = {k: v for k, v in spec.items() if k not in ("tunables", "processor", "host_memory")}
-    if "age" in spec and processor is not None:
-        kept["processor"] = processor
+    if processor is not None:
+        kept["processor"] = processor if "age" in spec else HostProcessors(_CORES).spec()
     pools = [
         {**pool, "vdevs": [v for v in pool["vdevs"] if v["class"] not in ("log", "cache")]}
         for pool in spec["pools"]
