@@ -441,7 +441,8 @@ int load_all(void)
 	forget_touched();
 	for (size_t p = 0; p < R.spec->npools; p++)
 		pool_sync((int)p);
-	replay_quiesce();
+	if (R.spec->cores > 0)
+		replay_quiesce(); /* who is at work on a processor is to give it back */
 	worktime_end();
 	if (R.spec->age.fill > 0 || R.spec->age.rewrites > 0) {
 		static const age_files_t files = {files_age, aging_file, aging_progress};

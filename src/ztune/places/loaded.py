@@ -2,9 +2,9 @@
 
 Most of a replay's time is the load: every file is written, in the layout's records. Log and cache disks, the
 ARC, caching, ``logbias``, ``sync`` and tunables change nothing of what it leaves behind. Processors decide in
-which order blocks come to the disks, so a load has always the same ones, but where the pools get a past. So each load has a spec of its own without them; where two are the same, so is
-the image. Replays go by an image also where nobody shares it: whether one was there makes no difference to
-any count.
+which order blocks come to the disks, so a load has always the same ones, but where the pools get a past. So
+each load has a spec of its own without them; where two are the same, so is the image. Replays go by an image
+also where nobody shares it: whether one was there makes no difference to any count.
 """
 
 from __future__ import annotations
