@@ -14,6 +14,7 @@ from trace_builder import build, files
 
 from ztune.errors import InputError
 from ztune.trace.ops import BlankTails, Threads, export_ops, join_ops, read_ops
+from ztune.trace.prefilled import Prefilled
 from ztune.trace.schema import Flag, Op, Via
 
 FILES = files(("/log", None, 7), ("/db/data", "data", 4096), ("/tmp/x", None, 0), ("/db/wal", "wal", 100))
@@ -217,6 +218,52 @@ def test_the_export_holds_exactly_the_events_of_files_with_roles(tmp_path: Path,
     ]
     kept = [e for e in sorted(events, key=lambda e: e["t"]) if roles[e["file"]]]
     assert got == [(e["t"], e["op"], e["file"], e["offset"], e["size"]) for e in kept]
+
+
+def ahead(*calls: tuple[int, int, int, int]) -> list[int]:
+    """Return the places of calls (operation, file, offset, size) that only fill a log, 1 and 2, ahead."""
+    columns: dict[str, NDArray[Any]] = {
+        name: np.array([call[i] for call in calls], np.int64)
+        for i, name in enumerate(("op", "file", "offset", "size"))
+    }
+    found: list[list[int]] = []
+    for at_once in (len(calls), 1, 3):
+        filled = Prefilled(np.array([False, True, True, False]))
+        for begin in range(0, len(calls), at_once):
+            part = {name: values[begin : begin + at_once] for name, values in columns.items()}
+            filled.add(part, np.arange(len(part["op"])))
+        places, sizes = filled.found()
+        assert [calls[place][3] for place in places.tolist()] == sizes.tolist()
+        found.append([int(place) for place in places])
+    assert found[0] == found[1] == found[2]
+    return found[0]
+
+
+def test_a_log_that_is_filled_ahead_holds_zeros_until_it_is_written_again() -> None:
+    half, page = 512 << 10, 8192
+    made = [(Op.CREATE, 1, -1, 0), (Op.WRITE, 1, 0, half), (Op.WRITE, 0, 0, page), (Op.WRITE, 1, half, half)]
+    used = [(Op.FSYNC, 1, -1, 0), (Op.RENAME, 1, -1, 0), (Op.WRITE, 1, 3 * page, page)]
+    assert ahead(*made, *used, (Op.WRITE, 1, 0, half)) == [1, 3]
+    assert ahead(*made, *used[:2]) == []  # nobody knows what it is for
+    assert ahead(*made[1:], *used) == []  # it was there before
+    assert ahead(*made[:3], *used) == []  # too short
+    assert ahead(*made, (Op.WRITE, 1, 2 * half, page), (Op.WRITE, 1, 2 * half + page, page)) == []
+    # Synced on its way: so a log is written as it is used. And one that goes on where it is full.
+    assert ahead(*made[:2], used[0], *made[2:], *used) == []
+    assert ahead(*made, used[0], (Op.WRITE, 1, 2 * half, page), used[-1]) == []
+
+
+def test_what_fills_a_log_ahead_is_blank_in_the_export(tmp_path: Path) -> None:
+    calls = [
+        *(
+            {"op": Op.CREATE, "file": 3, "offset": -1},
+            {"op": Op.WRITE, "file": 3, "offset": 0, "size": 2 << 20},
+        ),
+        *({"op": Op.FSYNC, "file": 3, "offset": -1}, {"op": Op.WRITE, "file": 3, "offset": 0, "size": 8192}),
+    ]
+    trace = build(tmp_path / "a.trace", [{"t": t, **call} for t, call in enumerate(calls)], FILES)
+    export_ops(trace, tmp_path / "ops.bin")
+    assert read_ops(tmp_path / "ops.bin")[1]["blank"].tolist() == [0, 2 << 20, 0, 0]
 
 
 def tails(*writes: tuple[int, int, int]) -> list[int]:

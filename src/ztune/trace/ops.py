@@ -21,6 +21,7 @@ from ztune.errors import InputError
 from ztune.files import writing
 from ztune.trace.copies import copies
 from ztune.trace.inputs import OpsFile, OpsInfo
+from ztune.trace.prefilled import Prefilled
 from ztune.trace.reader import Columns, Trace
 from ztune.trace.schema import Flag, Op
 
@@ -115,7 +116,7 @@ def export_ops(trace: Trace, path: Path | str) -> OpsInfo:
         new_id[file.trace_id] = file.id
     logs = np.array([file.role == "wal" for file in trace.manifest.files] + [False])
     joined = copies(trace)
-    threads, tails, nops = Threads(), BlankTails(logs), 0
+    threads, tails, ahead, nops = Threads(), BlankTails(logs), Prefilled(logs), 0
     later: list[tuple[Ints, Ints]] = []  # places and blank tails that a later part decides
     for part in trace.parts("t", "dur", "tid", "op", "file", "offset", "size"):
         if len(part["t"]) and (last := int(part["t"][-1])) > YEAR_NS:
@@ -128,7 +129,9 @@ def export_ops(trace: Trace, path: Path | str) -> OpsInfo:
         place, blank = tails.add(part, chosen)
         before = (place < nops) & (blank > 0)
         later.append((place[before], blank[before]))
+        ahead.add(part, chosen)
         nops += len(chosen)
+    later.append(ahead.found())
     numbers = threads.numbers()
     if threads.used > MAX_THREADS:
         raise InputError(
