@@ -46,11 +46,6 @@ void clockwork_init(uint64_t seed, int processors)
 {
 	random_seed = seed;
 	modelled_processors = MAX(processors, 1);
-	/*
-	 * The ARC's lists are split by processor, four at least, and which part is evicted from first is chance: of a small ARC
-	 * with large records this would choose what is cached.  One list is what they all come to in a large one.
-	 */
-	zfs_multilist_num_sublists = 1;
 }
 
 /*
@@ -147,6 +142,8 @@ static unsigned int part_of(multilist_t *list, void *dnode)
  * The files that a transaction group writes are in as many parts as there are processors, four at least, and the last
  * of a part is written first: so small files that were made one after the other lie on the disk.  OpenZFS takes the part
  * from an address, which is another one each time.
+ * The ARC's lists are split in the same way, and which part is evicted from first is chance: of a small ARC with large
+ * records this would choose what is cached.  One list is what they all come to in a large one.
  */
 void multilist_create(multilist_t *list, size_t size, size_t offset, multilist_sublist_index_func_t *part)
 {
@@ -158,7 +155,6 @@ void multilist_create(multilist_t *list, size_t size, size_t offset, multilist_s
 		real = (create_fn *)(uintptr_t)dlsym(RTLD_NEXT, "multilist_create");
 	zfs_multilist_num_sublists = files ? (uint_t)MAX(modelled_processors, FEWEST_PARTS) : 1;
 	real(list, size, offset, files ? part_of : part);
-	zfs_multilist_num_sublists = 1;
 }
 
 /* What OpenZFS keeps of decompressed blocks is a share of this; it looks once a second whether it keeps more. */

@@ -347,7 +347,7 @@ static void commit_file(const rfile_t *f)
 	files_note(&R.r->sync_lat, f != NULL ? &R.r->dataset_waits[f->dataset].sync : NULL, replay_now() - start, 1.0);
 	if (f == NULL)
 		return;
-	role = &R.r->role_syncs[f->content - R.content];
+	role = &R.r->role_syncs[f->spec->content];
 	role->calls++;
 	role->sum_ms += (double)(replay_now() - start) / 1e6;
 }

@@ -51,7 +51,7 @@ typedef struct {
 	fl_itx_t itx;
 	space_t *dataset_space;         /* [ndatasets] */
 	dataset_waits_t *dataset_waits; /* [ndatasets] */
-	waits_t *role_syncs;            /* [ncontent]: of files of one role, whose content is like */
+	waits_t *role_syncs;            /* [ncontent]: of files of one role */
 	uint64_t allocated;             /* bytes on all pools, what fills an aged one left out */
 	age_result_t age;
 	double trace_s, elapsed_s, thread_wait_s_max, lag_s;

@@ -56,7 +56,8 @@ typedef struct {
 typedef struct {
 	int32_t id;           /* the file's number in the ops */
 	int dataset;          /* index into spec_t.datasets */
-	int content;          /* index into spec_t.content */
+	int content;          /* index into spec_t.content: its role's */
+	int holds;            /* … of what it holds, where that is another */
 	int untouched;        /* … of records that the trace does not touch */
 	uint64_t size;        /* bytes at the start */
 	uint64_t rewrite;     /* bytes of each write while the pool ages; 0 = it is not rewritten */

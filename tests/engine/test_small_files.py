@@ -47,9 +47,12 @@ def test_those_made_one_after_the_other_do_not_lie_one_after_the_other(tmp_path:
 def test_one_that_is_all_but_empty_is_read_with_the_pointer_to_it(tmp_path: Path, noise: Path) -> None:
     empty = tmp_path / "empty.bin"
     empty.write_bytes(content.all_but_empty())
-    found = {
-        name: replay(tmp_path, of_small_files(pool), reads(range(COUNT)))["measure"]["by_cause"]["data"]
-        for name, pool in (("noise", noise), ("empty", empty))
-    }
-    assert found["noise"]["read_bytes"] == COUNT * SIZE
-    assert found["empty"]["reads"] == 0
+    as_others = of_small_files(noise)
+    theirs = of_small_files(noise)
+    theirs["content"]["embedded"] = str(empty)
+    theirs["files"] = [{**file, "holds": "embedded"} for file in theirs["files"]]
+    full, found = (replay(tmp_path, one, reads(range(COUNT)))["measure"] for one in (as_others, theirs))
+    assert full["by_cause"]["data"]["read_bytes"] == COUNT * SIZE
+    assert found["by_cause"]["data"]["reads"] == 0
+    # What it holds is not its role.
+    assert [role["name"] for role in found["model"]["by_role"]] == ["data"]

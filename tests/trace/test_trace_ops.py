@@ -255,11 +255,10 @@ def test_a_log_that_is_filled_ahead_holds_zeros_until_it_is_written_again() -> N
 
 def test_what_fills_a_log_ahead_is_blank_in_the_export(tmp_path: Path) -> None:
     calls = [
-        *(
-            {"op": Op.CREATE, "file": 3, "offset": -1},
-            {"op": Op.WRITE, "file": 3, "offset": 0, "size": 2 << 20},
-        ),
-        *({"op": Op.FSYNC, "file": 3, "offset": -1}, {"op": Op.WRITE, "file": 3, "offset": 0, "size": 8192}),
+        {"op": Op.CREATE, "file": 3, "offset": -1},
+        {"op": Op.WRITE, "file": 3, "offset": 0, "size": 2 << 20},
+        {"op": Op.FSYNC, "file": 3, "offset": -1},
+        {"op": Op.WRITE, "file": 3, "offset": 0, "size": 8192},
     ]
     trace = build(tmp_path / "a.trace", [{"t": t, **call} for t, call in enumerate(calls)], FILES)
     export_ops(trace, tmp_path / "ops.bin")

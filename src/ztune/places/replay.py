@@ -368,15 +368,17 @@ def speed(result: dict[str, Any]) -> None:
 
 
 def _file(layout: Layout, file: OpsFile, contents: Collection[str]) -> dict[str, Any]:
-    of = EMBEDDED if file.embedded else file.role
     if file.neighbour:
-        name, content = layout.neighbour_dataset(file.role), CONTENT + of
+        name, whose = layout.neighbour_dataset(file.role), CONTENT
     else:
         dataset = layout.dataset_of(file.role)
         assert dataset is not None, file.role  # check() comes first
-        name, content = dataset.name, of
+        name, whose = dataset.name, ""
+    content = whose + file.role
     raw: dict[str, Any] = {"id": file.id, "dataset": name, "size": file.size, "content": content}
-    if content + UNTOUCHED in contents:
+    if file.embedded:
+        raw["holds"] = whose + EMBEDDED
+    elif content + UNTOUCHED in contents:
         raw["untouched"] = content + UNTOUCHED
     if not file.sampled:
         return raw

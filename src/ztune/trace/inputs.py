@@ -10,7 +10,7 @@ EXPORT_VERSION = 8  # part of the key under which callers cache an export
 CONTENT = "neighbour-"
 """What stands before a role in the names of a neighbour's content."""
 UNTOUCHED = " untouched"  # after a role: the content of what is not touched
-EMBEDDED = "embedded"  # in a role's place: the content of files that are all but empty
+EMBEDDED = "embedded"  # the content of files that are all but empty, whatever their role
 
 
 @dataclass(frozen=True)
