@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from engine_build import FSYNC, MIB, READ, WRITE, Ops, check_sums, replay, run, spec
+from engine_build import FSYNC, MIB, READ, WRITE, Ops, check_sums, modelled, replay, run, spec
 
 SIZE = 24 * MIB
 
@@ -44,8 +44,11 @@ def some() -> Ops:
 
 
 def plain(out: dict[str, Any]) -> dict[str, Any]:
-    """What must not change from run to run. How I/O is joined, and where a few blocks of metadata lie, may:
-    a replay without an age has that too."""
+    """What two specs that mean the same have alike.
+
+    Where a few blocks of metadata lie may differ: OpenZFS salts directories with addresses, which another
+    spec's text moves.
+    """
     measure = {k: out["measure"][k] for k in ("txgs", "logical")}
     measure["logged"] = {k: v for k, v in out["measure"]["zil"].items() if k.startswith("itx")}
     measure["space"] = out["measure"]["space"]["logical"]
@@ -76,12 +79,8 @@ def test_rewriting_fragments_free_space_and_the_pool_stays_as_full_as_asked(
 def test_the_same_past_twice_is_the_same(tmp_path: Path, noise: Path) -> None:
     s = aged(noise, 50, 1, properties={"logbias": "throughput"})
     one, two = replay(tmp_path, s, some()), replay(tmp_path, s, some())
-    assert plain(one) == plain(two)
-    written = [out["measure"]["physical"]["write_bytes"] for out in (one, two)]
-    assert max(written) < 1.05 * min(written)
-    first, second = one["age"]["pools"][0], two["age"]["pools"][0]
-    assert abs(first["allocated"] - second["allocated"]) < MIB
-    assert abs(first["fragmentation"] - second["fragmentation"]) <= 1
+    assert modelled(one["measure"]) == modelled(two["measure"])
+    assert {**one["age"], "wall_s": 0} == {**two["age"], "wall_s": 0}
 
 
 def test_blocks_that_come_slower_than_the_disk_takes_them_lie_in_the_order_in_which_they_came(
@@ -91,12 +90,15 @@ def test_blocks_that_come_slower_than_the_disk_takes_them_lie_in_the_order_in_wh
     scan = Ops(step=1_000_000)
     for at in range(0, SIZE, 131072):
         scan.add(READ, offset=at, size=131072)
-    reads = {}
-    for ns in (0.001, 50.0):
-        s = aged(half, 50, 2, properties={"recordsize": "32K", "compression": "lz4"}, profile="hdd")
-        rate = {"operation": "compress", "algorithm": "lz4", "size": 32768, "ns_per_byte": ns}
-        s["processor"] = {"cores": 1, "rates": [rate]}
-        reads[ns] = replay(tmp_path, s, scan)["measure"]["physical"]["reads"]
+    reads = {0.001: 0, 50.0: 0}
+    # Of several pasts: where one block of metadata more or less lies changes a single one's by a fifth.
+    for seed in (1, 2, 3):
+        for ns in reads:
+            properties = {"recordsize": "32K", "compression": "lz4"}
+            s = aged(half, 50, 2, properties=properties, profile="hdd", seed=seed)
+            rate = {"operation": "compress", "algorithm": "lz4", "size": 32768, "ns_per_byte": ns}
+            s["processor"] = {"cores": 1, "rates": [rate]}
+            reads[ns] += replay(tmp_path, s, scan)["measure"]["physical"]["reads"]
     assert reads[50.0] > 1.2 * reads[0.001]
 
 

@@ -165,6 +165,13 @@ def replay(tmp: Path, spec_: dict[str, Any], ops: Ops) -> dict[str, Any]:
     return out
 
 
+def modelled(measure: dict[str, Any]) -> dict[str, Any]:
+    """All of a measure but what the engine itself took: that is this machine's, the rest repeats exactly."""
+    processor = measure["processor"]
+    calls = [{**call, "seconds": None} for call in processor["calls"]]
+    return {**measure, "wall_s": None, "cpu_s": None, "processor": [processor["left_out"], calls]}
+
+
 def overwrites(n: int, size: int, over: int, *, step: int = 1_000_000, seed: int = 5) -> Ops:
     """Random aligned overwrites of `size` bytes over the first `over` bytes of file 0."""
     r = random.Random(seed)

@@ -267,7 +267,7 @@ def _near(doubts: _Doubts, now: Standing, chosen: LayoutResult) -> None:
             )
     if all(c.estimates[key].n == 1 for c in now.found.layouts if key in c.estimates):
         doubts.notes.append(
-            "One replay per layout. Replays of one trace repeat to about 1% in bytes and 3% in operations."
+            "One replay per layout: a difference below about 1% in bytes or 3% in operations says nothing."
         )
 
 
