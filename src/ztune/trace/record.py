@@ -378,6 +378,8 @@ class _Recorded:
             *([] if selection.files or dropped else [_nothing_warning(self.paths)]),
         ]
         compressibility, samples = self._sample(selection.files, touched)
+        self.say("reading small files")
+        files = with_embedded(selection.files)
         self.say("writing the trace")
         path = self.writer.finish(
             started_unix_ns=started_unix_ns,
@@ -391,7 +393,7 @@ class _Recorded:
             warnings=warnings,
             environment=environment(selection.files),
             workload=self.workload,
-            files=with_embedded(selection.files),
+            files=files,
             page_size=self.page_size,
             compressibility=compressibility,
             samples=samples,
