@@ -54,8 +54,9 @@ def test_files_are_numbered_as_they_were_made(tmp_path: Path) -> None:
     assert [file.trace_id for file in info.files] == [4, 2, 3, 1, 0]
 
 
-def exported(tmp_path: Path, *events: dict[str, int]) -> list[dict[str, int]]:
-    trace = build(tmp_path / "a.trace", [{"t": t, **event} for t, event in enumerate(events)], FILES)
+def exported(tmp_path: Path, *events: dict[str, int], deleted: tuple[int, ...] = ()) -> list[dict[str, int]]:
+    given = [{**file, "deleted": file["id"] in deleted} for file in FILES]
+    trace = build(tmp_path / "a.trace", [{"t": t, **event} for t, event in enumerate(events)], given)
     export_ops(trace, tmp_path / "ops.bin")
     records = read_ops(tmp_path / "ops.bin")[1]
     return [{name: int(record[name]) for name in ("op", "file", "file2")} for record in records]
@@ -88,10 +89,24 @@ def test_a_copy_from_a_file_without_role_is_a_write(tmp_path: Path) -> None:
 
 def test_a_renamed_over_file_without_role_is_nobody(tmp_path: Path) -> None:
     rename = {"op": Op.RENAME, "file": 3}
-    assert exported(tmp_path, {**rename, "file2": 1}, {**rename, "file2": 2}) == [
+    assert exported(tmp_path, {**rename, "file2": 1}, {**rename, "file2": 2}, deleted=(1,)) == [
         {"op": Op.RENAME, "file": 1, "file2": 0},
         {"op": Op.RENAME, "file": 1, "file2": -1},
     ]
+
+
+def test_a_file_with_two_names_is_removed_with_the_last(tmp_path: Path) -> None:
+    """PostgreSQL up to version 14 links a log segment's second name, unlinks the first, and writes on."""
+    write = {"op": Op.WRITE, "file": 3, "offset": 0, "size": 1}
+    unlink, over = {"op": Op.UNLINK, "file": 3}, {"op": Op.RENAME, "file": 1, "file2": 3}
+    for name in ("kept", "removed", "replaced"):
+        (tmp_path / name).mkdir()
+    kept = exported(tmp_path / "kept", unlink, write, over)
+    assert [(op["op"], op["file2"]) for op in kept] == [(Op.RENAME, -1), (Op.WRITE, -1), (Op.RENAME, -1)]
+    removed = exported(tmp_path / "removed", unlink, write, unlink, deleted=(3,))
+    assert [op["op"] for op in removed] == [Op.RENAME, Op.WRITE, Op.UNLINK]
+    replaced = exported(tmp_path / "replaced", unlink, write, over, deleted=(3,))
+    assert [(op["op"], op["file2"]) for op in replaced] == [(Op.RENAME, -1), (Op.WRITE, -1), (Op.RENAME, 1)]
 
 
 def test_transfers_of_nothing_are_left_out(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-EXPORT_VERSION = 8  # part of the key under which callers cache an export
+EXPORT_VERSION = 9  # part of the key under which callers cache an export
 CONTENT = "neighbour-"
 """What stands before a role in the names of a neighbour's content."""
 UNTOUCHED = " untouched"  # after a role: the content of what is not touched

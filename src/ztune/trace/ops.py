@@ -82,7 +82,8 @@ def export_ops(trace: Trace, path: Path | str) -> OpsInfo:
     Files are numbered anew without gaps. Threads too, and a thread that began after another had ended takes
     over its number, so that the engine needs no more threads than ever ran together. Two threads of which one
     writes what the other reads are one (``copies``), and go on as fast as they can. A copy from a file
-    without a role becomes a write. Raises InputError if the trace is damaged, has no file with a role or an
+    without a role becomes a write, and the removal of a name that leaves its file another one a rename.
+    Raises InputError if the trace is damaged, has no file with a role or an
     event a year after its beginning, or more than 65,536 threads ran at a time, if ``path`` is within the
     trace, and if the disk is full.
     """
@@ -116,9 +117,11 @@ def export_ops(trace: Trace, path: Path | str) -> OpsInfo:
         new_id[file.trace_id] = file.id
     logs = np.array([file.role == "wal" for file in trace.manifest.files] + [False])
     joined = copies(trace)
+    names = _Names(trace)
     threads, tails, ahead, nops = Threads(), BlankTails(logs), Prefilled(logs), 0
     later: list[tuple[Ints, Ints]] = []  # places and blank tails that a later part decides
-    for part in trace.parts("t", "dur", "tid", "op", "file", "offset", "size"):
+    for part in trace.parts("t", "dur", "tid", "op", "file", "file2", "offset", "size"):
+        names.add(part)
         if len(part["t"]) and (last := int(part["t"][-1])) > YEAR_NS:
             raise InputError(
                 f"the trace {trace.path} has an event {last / YEAR_NS:.1f} years after it began, and a"
@@ -145,6 +148,7 @@ def export_ops(trace: Trace, path: Path | str) -> OpsInfo:
     with writing(path) as out:
         out.write(header.tobytes())
         for part in trace.parts("t", "dur", "tid", "op", "via", "flags", "file", "file2", "offset", "size"):
+            part |= names.put_right(part)
             chosen = np.flatnonzero(_replayed(part, new_id))
             records = _records(part, chosen, new_id)
             tid = _joined(part["tid"][chosen], joined)
@@ -253,6 +257,42 @@ def _records(columns: Columns, rows: Ints, new_id: npt.NDArray[np.int32]) -> npt
         records[name] = new_id[columns[name][rows]]
     records["op"][(records["op"] == Op.COPY) & (records["file2"] < 0)] = Op.WRITE
     return records
+
+
+class _Names:
+    """Which calls took a file's last name away: others leave it where it is, under another name.
+
+    A program that links a file's second name and then unlinks the first, as PostgreSQL does with segments of
+    its log up to version 14, goes on with that file.
+    """
+
+    def __init__(self, trace: Trace) -> None:
+        # By file; the last is what -1 indexes.
+        self._deleted = np.array([*(file.deleted for file in trace.manifest.files), False])
+        self._last = np.full(len(self._deleted), -1, np.int64)  # the row of the last that took a name away
+        self._rows = self._put = 0
+
+    def add(self, columns: Columns) -> None:
+        """Take the next part."""
+        rows, file = self._taken(columns)
+        np.maximum.at(self._last, file, rows + self._rows)
+        self._rows += len(columns["op"])
+
+    def put_right(self, columns: Columns) -> Columns:
+        """Return what to take instead of the next part's ``op`` and ``file2``, once all parts were added."""
+        rows, file = self._taken(columns)
+        stays = rows[~self._deleted[file] | (self._last[file] != rows + self._put)]
+        self._put += len(columns["op"])
+        op, file2 = columns["op"].copy(), columns["file2"].copy()
+        op[stays], file2[stays] = Op.RENAME, -1
+        return {"op": op, "file2": file2}
+
+    @staticmethod
+    def _taken(columns: Columns) -> tuple[Ints, Ints]:
+        """Return the rows that took a name away, and the files that lost it."""
+        unlinks = columns["op"] == Op.UNLINK
+        rows = np.flatnonzero(unlinks | ((columns["op"] == Op.RENAME) & (columns["file2"] >= 0)))
+        return rows, np.where(unlinks[rows], columns["file"][rows], columns["file2"][rows])
 
 
 class BlankTails:
