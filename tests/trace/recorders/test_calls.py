@@ -141,6 +141,8 @@ g = os.open("x", os.O_WRONLY | os.O_CREAT, dir_fd=sub); os.write(g, b"x")
 os.rename("x", "y", src_dir_fd=sub, dst_dir_fd=sub)
 os.rename("link/y", "z")                      # by way of a symbolic link
 os.link("z", "z2"); os.unlink("z")
+t = os.open(".", os.O_WRONLY | os.O_TMPFILE); os.write(t, b"nameless")
+os.link(f"/proc/self/fd/{t}", "named", src_dir_fd=sub, follow_symlinks=True); os.write(t, b"!")
 os.unlink("kept")                             # never opened
 h = os.open("new", os.O_WRONLY | os.O_CREAT); os.write(h, b"again")   # the name is used again
 """,
@@ -167,6 +169,11 @@ h = os.open("new", os.O_WRONLY | os.O_CREAT); os.write(h, b"again")   # the name
     z = seen.file("z2")
     assert [str(Path(n.path).relative_to(work)) for n in z.names] == ["sub/x", "sub/y", "z", "z2"]
     assert (z.path, z.deleted, z.size_end) == (str(work / "z2"), False, 1)
+    if recorder == "ebpf":  # strace does not say which inode the nameless file has
+        named = seen.file("named")
+        assert (named.path, named.created, named.deleted) == (str(work / "named"), True, False)
+        assert named.size_end == 9
+        assert seen.of("named") == [("CREATE", -1, 0), ("WRITE", 0, 8), ("WRITE", 8, 1)]
     assert seen.of("kept") == [("UNLINK", -1, 0)] and seen.file("kept").deleted
     assert (second.created, second.deleted, second.size_end) == (True, False, 5)
     assert second.id != first.id

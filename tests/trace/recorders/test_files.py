@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -109,6 +110,35 @@ def test_a_renamed_folder_takes_its_files_along() -> None:
     chosen = table.select([1], 1, [], RULES)
     assert [f.path for f in chosen.files] == ["/d/y/a"]
     assert [op for _, op, _, _, _ in chosen.events] == [Op.UNLINK]
+
+
+def test_many_renames_take_no_longer_each() -> None:
+    """Files that are written under another name and then renamed, as many programs do."""
+    table = FileTable()
+    begun = time.process_time()
+    for i in range(20_000):
+        table.seen(i + 1, i, f"/d/{i}.tmp", 1, i + 1, 0, created=True)
+        table.rename(call(i), f"/d/{i}.tmp", f"/d/{i}")
+    assert time.process_time() - begun < 10  # 30 s, when each looked through all names
+    table.rename(call(20_000), "/d", "/e")
+    table.rename(call(20_001), "/e", "/f/g")
+    assert table.named("/d/7") is None and table.named("/f/g/7") is not None
+    for i in range(20_000):
+        table.unlink(call(20_002), f"/f/g/{i}")
+    table.seen(20_001, 0, "/d/x/y", 1, 99_999, 0)
+    table.rename(call(20_003), "/d", "/e")
+    assert table.named("/e/x/y") is not None
+
+
+def test_a_file_without_a_name_gets_one(tmp_path: Path) -> None:
+    """``O_TMPFILE``, and then a link to its descriptor."""
+    table = FileTable()
+    (tmp_path / "named").touch()
+    inode = (tmp_path / "named").stat()
+    table.seen(1, 0, f"{tmp_path}/#7", inode.st_dev, inode.st_ino, 0, links=0, created=True)
+    table.link(call(1), "/proc/self/fd/3", str(tmp_path / "named"))
+    [file] = table.select([1], 1, [], RULES).files
+    assert (file.path, file.deleted, file.size_end) == (str(tmp_path / "named"), False, 0)
 
 
 def test_exchanged_names() -> None:

@@ -88,6 +88,7 @@ class FileTable:
         self.entries: list[KnownFile] = []
         self._numbers: dict[int, int] = {}
         self._names: dict[str, int] = {}
+        self._members: dict[str, int] = {}  # folder → how many names, and folders with names, are right in it
         self._inodes: dict[tuple[int, int], int] = {}
         self._calls: list[tuple[Call, Op, int, int, int]] = []  # file and file2 as indices of entries
         self._next_own = -2  # numbers for files that a caller, not a recorder, entered
@@ -143,7 +144,7 @@ class FileTable:
         if self._rename_folder(call, old, new):
             return
         index = self._found(old, call)
-        del self._names[old]
+        self._forget(old)
         over = self._names.get(new)
         if over is not None:
             self._lose(over, new)
@@ -158,12 +159,18 @@ class FileTable:
         self._calls.append((call, Op.UNLINK, index, -1, 0))
 
     def link(self, call: Call, old: str, new: str) -> None:
-        """Enter a second name of a file. Not an event of the trace, but the file outlives its first name."""
+        """Enter a second name of a file. Not an event of the trace, but the file outlives its first name.
+
+        One that has no name (``O_TMPFILE``) is linked by its descriptor: it is told by its inode, which the
+        new name has.
+        """
         old, new = self._real(old), self._real(new)
-        index = self._found(old, call)
+        index = self._found(old, call) if (nameless := self._nameless(old, new)) is None else nameless
         entry = self.entries[index]
         entry.links += 1
         entry.names.append(FileName(t=call.t, path=new))
+        if nameless is not None:
+            entry.path = new
         self._name(index, new)
 
     def truncate(self, call: Call, path: str, size: int) -> None:
@@ -272,8 +279,28 @@ class FileTable:
         if before is not None and before != index and path in self.entries[before].current:
             self.entries[before].current.remove(path)  # taken away by a process that is not recorded
         self._names[path] = index
+        if before is None:
+            self._count(path, 1)
         if path not in self.entries[index].current:
             self.entries[index].current.append(path)
+
+    def _forget(self, path: str) -> int | None:
+        """Take a name out of the table; return what it stood for, if anything."""
+        index = self._names.pop(path, None)
+        if index is not None:
+            self._count(path, -1)
+        return index
+
+    def _count(self, path: str, change: int) -> None:
+        """Count a name that came (1) or went (-1) in its folder, and this folder likewise in the next."""
+        while path:
+            path = path.rpartition("/")[0]
+            before = self._members.get(path, 0)
+            self._members[path] = before + change
+            if not self._members[path]:
+                del self._members[path]
+            elif before:
+                return
 
     def _lose(self, index: int, path: str) -> None:
         entry = self.entries[index]
@@ -281,7 +308,7 @@ class FileTable:
         if path in entry.current:
             entry.current.remove(path)
         if self._names.get(path) == index:
-            del self._names[path]
+            self._forget(path)
         if entry.current:
             entry.path = entry.current[-1]
 
@@ -291,6 +318,17 @@ class FileTable:
             self.entries.append(KnownFile(path, names=[FileName(t=call.t, path=path)], uncertain=True))
             self._name(len(self.entries) - 1, path)
         return self._names[path]
+
+    def _nameless(self, old: str, new: str) -> int | None:
+        """Return the index of a file that has got its first name, ``new``; None: ``old`` is a name."""
+        if old in self._names:
+            return None
+        try:
+            found = os.lstat(new)
+        except (OSError, ValueError):
+            return None
+        index = self._inodes.get((found.st_dev, found.st_ino))
+        return index if index is not None and not self.entries[index].current else None
 
     def _move(self, call: Call, index: int, old: str, new: str) -> None:
         """Give a file the name ``new`` in place of ``old``, which is no longer in the table of names."""
@@ -302,15 +340,18 @@ class FileTable:
         entry.names.append(FileName(t=call.t, path=new))
 
     def _exchange(self, call: Call, old: str, new: str) -> None:
-        pair = self._names.pop(old, None), self._names.pop(new, None)
+        pair = self._forget(old), self._forget(new)
         for index, gone, path in ((pair[0], old, new), (pair[1], new, old)):
             if index is not None:
                 self._move(call, index, gone, path)
 
     def _rename_folder(self, call: Call, old: str, new: str) -> bool:
-        inside = [path for path in self._names if path.startswith(old + "/")]
+        # Most renames are of files: to look through all names for each would take hours where there are many.
+        inside = [path for path in self._names if path.startswith(old + "/")] if old in self._members else []
         for path in inside:
-            self._move(call, self._names.pop(path), path, new + path[len(old) :])
+            index = self._names[path]
+            self._forget(path)
+            self._move(call, index, path, new + path[len(old) :])
         return bool(inside) or (old not in self._names and Path(new).is_dir())
 
     def _real(self, path: str) -> str:
