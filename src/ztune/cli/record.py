@@ -28,7 +28,7 @@ from ztune.trace.reader import Trace
 from ztune.trace.recorders import NAMES
 from ztune.trace.roles import RoleRules
 from ztune.trace.windows import Schedule
-from ztune.units import parse_size
+from ztune.units import counted, parse_size
 
 
 @click.command(context_settings={"ignore_unknown_options": False})
@@ -259,8 +259,9 @@ def _print(trace: Trace, status: int | None, shared: bool = False) -> None:
         output.echo(f"ztune: the command {what}", err=True)
     roles = sorted({file.role for file in manifest.files if file.role})
     output.echo(
-        f"{trace.path}: {manifest.events} events on {len(manifest.files)} files in {trace.duration_s:.1f} s,"
-        f" recorded with {manifest.recorder.name}; roles: {', '.join(roles) or 'none (`ztune trace roles`)'}"
+        f"{trace.path}: {counted(manifest.events, 'event')} on {counted(len(manifest.files), 'file')}"
+        f" in {trace.duration_s:.1f} s, recorded with {manifest.recorder.name};"
+        f" roles: {', '.join(roles) or 'none (`ztune trace roles`)'}"
     )
     for text in sentences(manifest):
         output.echo(text)

@@ -83,6 +83,16 @@ def test_lines_that_make_no_sense_are_counted() -> None:
     assert parser.odd_lines == 1
 
 
+def test_a_call_under_way_at_the_end_is_not_odd() -> None:
+    """strace says this of each thread that waits when it lets a process go."""
+    rows, _, parser = parse(
+        "7 5.000000100 clock_nanosleep(0x1, 0x1, {tv_sec=1, tv_nsec=5},  <detached ...>",
+        f"8 5.000000100 fsync(3<{A}> <detached ...>",
+        "9 5.000000100 <... read resumed> <detached ...>",
+    )
+    assert rows == [] and parser.odd_lines == 0
+
+
 def test_rename_over_and_reuse_of_a_name() -> None:
     table = FileTable()
     table.seen(1, 0, "/d/a", 1, 11, 5)

@@ -24,6 +24,7 @@ from ztune.trace.recorders.processes import shared_mappings
 from ztune.trace.recorders.recorder import Harvest, Start
 from ztune.trace.recorders.strace_parser import CALLS, Parser, Row, RunningSystem
 from ztune.trace.schema import Flag, Op
+from ztune.units import counted
 
 if TYPE_CHECKING:
     from ztune.trace.spool import Part, Rows
@@ -225,12 +226,15 @@ class StraceSession:
                     count=max(1, self._parser.uring),
                 )
             )
-        if self._parser.odd_lines:
+        if odd := self._parser.odd_lines:
             warnings.append(
                 Warning_(
                     code="odd-lines",
-                    message=f"{self._parser.odd_lines} lines of strace were not understood and are left out.",
-                    count=self._parser.odd_lines,
+                    message=(
+                        f"{counted(odd, 'line')} of strace {'was' if odd == 1 else 'were'} not understood "
+                        "and left out."
+                    ),
+                    count=odd,
                 )
             )
         return warnings

@@ -55,6 +55,7 @@ _LINE = re.compile(r"(\d+) +(\d+)\.(\d{9}) (\w+)\((.*)\) += (.*) <(\d+)\.(\d{9})
 _UNFINISHED = re.compile(r"(\d+) +(\d+)\.(\d{9}) (\w+)\((.*) <unfinished \.\.\.>$")
 _RESUMED = re.compile(r"(\d+) +(\d+)\.(\d{9}) <\.\.\. (\w+) resumed>(.*)\) += (.*) <(\d+)\.(\d{9})>$")
 _GONE = re.compile(r"(\d+) +\d+\.\d{9} \+\+\+ (?:exited with (\d+)|killed by (\w+)|(superseded))")
+_DETACHED = "<detached ...>"  # of a call that was under way when strace let the process go
 _FD = re.compile(r"(-?\d+)(?:<([^>]*)>(\(deleted\))?)?")
 _STRING = re.compile(r'"((?:\\x[0-9a-f]{2})*)"')
 _CLONE_FLAGS = re.compile(r"flags=(0x[0-9a-f]+|\d+)")
@@ -222,7 +223,7 @@ class Parser:
             if not superseded:
                 self._threads.pop(int(tid), None)
                 self.exits[int(tid)] = int(status) if status else -_signal_number(killed)
-        elif " --- " not in line and " = ? " not in line and not line.endswith("= ?"):
+        elif " --- " not in line and " = ? " not in line and not line.endswith(("= ?", _DETACHED)):
             self.odd_lines += 1
 
     def descriptor(self, pid: int, fd: int, path: str, position: int, flags: int) -> None:
