@@ -3,6 +3,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import json
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -425,3 +426,23 @@ def test_a_corrupted_folder_is_read_or_refused(tmp_path: Path, data: st.DataObje
 def test_the_row_type_is_the_schema() -> None:
     assert EVENT_DTYPE.names == tuple(EVENTS.names)
     assert EVENT_DTYPE.itemsize == sum(field.type.bit_width for field in EVENTS) // 8
+
+
+@pytest.mark.parametrize("name", ["pg-12:30.trace", "s3:a.trace", "mock:a"])
+def test_a_name_with_a_colon_is_no_address(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Arrow took such a name for one of a store elsewhere, after all had been recorded."""
+    monkeypatch.chdir(tmp_path)
+    assert build(Path(name), [{"op": Op.SYNC, "file": -1}], []).manifest.events == 1
+    assert len(Trace.open(name).columns("t")["t"]) == 1
+
+
+def test_a_name_that_is_not_utf8_is_refused_before_anything_is_done(tmp_path: Path) -> None:
+    path = tmp_path / os.fsdecode(b"b\xff.trace")
+    with pytest.raises(InputError, match="UTF-8"):
+        TraceWriter(path)
+    assert not list(tmp_path.iterdir())
+    build(tmp_path / "a.trace", [{"op": Op.SYNC, "file": -1}], []).path.rename(path)
+    with pytest.raises(InputError, match="UTF-8"):
+        Trace.open(path)

@@ -292,6 +292,14 @@ def _one_line(error: BaseException) -> str:
     return " ".join(str(error).split())[:200]
 
 
+def check_name(path: Path) -> None:
+    """Raise InputError if the name of the trace ``path`` is not UTF-8, as all that reads it wants."""
+    try:
+        os.fspath(path).encode()
+    except UnicodeEncodeError:
+        raise InputError(f"{os.fspath(path)!r}: the name of a trace is UTF-8; choose another") from None
+
+
 def first_problem(error: ValidationError) -> str:
     """Return the first complaint of ``error`` as a phrase that names the key."""
     problem = error.errors(include_url=False)[0]

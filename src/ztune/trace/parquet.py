@@ -6,6 +6,7 @@ Apart from the reader: what only looks for a trace, and finds none, need not wai
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -18,10 +19,15 @@ from ztune.trace import check
 from ztune.trace.columns import EVENTS
 
 
+def opened(path: Path, mode: str = "rb") -> pa.NativeFile:
+    """Return ``path`` open for Arrow, which takes the name ``pg-12:30.trace`` for a URI of its own."""
+    return pa.OSFile(os.fsencode(path), mode)
+
+
 def check_shape(path: Path) -> int:
     """Return how many events ``path`` has. Raises InputError if its columns are not those of events."""
     try:
-        with pq.ParquetFile(path) as parquet:
+        with opened(path) as file, pq.ParquetFile(file) as parquet:
             schema, rows = parquet.schema_arrow, int(parquet.metadata.num_rows)
     except (OSError, ValueError, pa.ArrowException) as error:
         raise InputError(f"{path} is not a Parquet file that can be read: {reason(error)}") from None
@@ -40,7 +46,7 @@ def read(path: Path, columns: list[str] | None, files: int) -> pa.Table:
     names = list(EVENTS.names) if columns is None else columns
     try:
         # Not `pq.read_table`: it loads Arrow's datasets and functions, a tenth of a second.
-        with pq.ParquetFile(path) as parquet:
+        with opened(path) as file, pq.ParquetFile(file) as parquet:
             table = parquet.read(names).select(names)
     except (OSError, ValueError, pa.ArrowException) as error:
         raise InputError(f"{path} is damaged: {reason(error)}") from None
@@ -57,7 +63,7 @@ def parts(path: Path, columns: Sequence[str], files: int) -> Iterator[pa.Table]:
     """
     names = list(columns) or list(EVENTS.names)
     try:
-        with pq.ParquetFile(path) as parquet, ThreadPoolExecutor(1) as ahead:
+        with opened(path) as file, pq.ParquetFile(file) as parquet, ThreadPoolExecutor(1) as ahead:
 
             def part(group: int) -> pa.Table:
                 table = parquet.read_row_group(group, names).select(names)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from ztune.errors import InputError, reason
 from ztune.trace import manifest as manifest_module
 from ztune.trace import rights
-from ztune.trace.manifest import EVENTS_FILE, MANIFEST, PARTIAL, Manifest, Sample
+from ztune.trace.manifest import EVENTS_FILE, MANIFEST, PARTIAL, Manifest, Sample, check_name
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -45,6 +45,7 @@ class Trace:
                 path = path.parent
             if not path.exists():
                 raise InputError(f"there is no trace {path}")
+            check_name(path)
             if path.is_dir() and not os.access(path, os.R_OK | os.X_OK):
                 # Since Python 3.14 is_file below says no.
                 raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))

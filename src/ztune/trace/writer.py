@@ -28,7 +28,7 @@ from pydantic import ValidationError
 from ztune import __version__
 from ztune.errors import InputError, ZtuneError, unwritten
 from ztune.files import umask
-from ztune.trace import check
+from ztune.trace import check, parquet
 from ztune.trace.columns import EVENTS
 from ztune.trace.manifest import (
     EVENTS_FILE,
@@ -36,6 +36,7 @@ from ztune.trace.manifest import (
     PARTIAL,
     Manifest,
     ParquetFile,
+    check_name,
     first_problem,
     write_synced,
 )
@@ -67,6 +68,7 @@ class TraceWriter:
         """Files in the partial trace that are removed when it is aborted or finished."""
         self._share = share
         self.events = 0
+        check_name(self.path)
         with self._writing():
             if self.path.exists() or self.path.is_symlink():
                 raise InputError(
@@ -135,7 +137,7 @@ class TraceWriter:
         with self._writing():
             self._spool.close()
             rows = _in_order(self._chunks, self._times)
-            parquet = _write_events(self.partial / EVENTS_FILE, rows, len(fields.get("files", [])))
+            events = _write_events(self.partial / EVENTS_FILE, rows, len(fields.get("files", [])))
             self._spool_path.unlink()
             try:
                 manifest = Manifest(
@@ -145,7 +147,7 @@ class TraceWriter:
                         "complete": not fields.get("dropped", 0),
                         **fields,
                         "events": self.events,
-                        "parquet": {EVENTS_FILE: parquet},
+                        "parquet": {EVENTS_FILE: events},
                     }
                 )
             except ValidationError as error:
@@ -254,14 +256,17 @@ def _write_events(path: Path, sorted_rows: Iterable[npt.NDArray[np.void]], files
             raise InputError(f"the recorder delivered a wrong event: {error}") from None
         out.write_batch(pa.RecordBatch.from_arrays([group[n] for n in EVENTS.names], schema=EVENTS))
 
-    with pq.ParquetWriter(
-        path,
-        EVENTS,
-        compression="zstd",
-        compression_level=3,
-        use_dictionary=["pid", "tid", "op", "via", "flags", "file", "file2", "size"],
-        column_encoding={"t": "DELTA_BINARY_PACKED"},
-    ) as out:
+    with (
+        parquet.opened(path, "wb") as file,
+        pq.ParquetWriter(
+            file,
+            EVENTS,
+            compression="zstd",
+            compression_level=3,
+            use_dictionary=["pid", "tid", "op", "via", "flags", "file", "file2", "size"],
+            column_encoding={"t": "DELTA_BINARY_PACKED"},
+        ) as out,
+    ):
         for rows in sorted_rows:
             begin = 0
             while begin < len(rows):
@@ -275,7 +280,7 @@ def _write_events(path: Path, sorted_rows: Iterable[npt.NDArray[np.void]], files
         if filled:
             write()
             written += filled
-    with path.open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-        os.fsync(file.fileno())
+    with path.open("rb") as whole:
+        digest = hashlib.file_digest(whole, "sha256").hexdigest()
+        os.fsync(whole.fileno())
     return ParquetFile(rows=written, bytes=path.stat().st_size, sha256=digest)

@@ -183,6 +183,19 @@ def test_memory_with_a_name_is_no_storage(path: str, kept: bool) -> None:
     assert is_storage(path) is kept
 
 
+def test_a_folder_below_a_bind_mount_has_the_names_of_both() -> None:
+    mounts = Mounts()
+    mounts.add(
+        "1 0 8:1 / / rw - ext4 /dev/sda1 rw\n"
+        "2 1 8:1 /srv/pg /var/lib/pg rw - ext4 /dev/sda1 rw\n"
+        "3 1 0:9 / /nowhere rw - tmpfs tmpfs rw\n"
+    )
+    assert mounts.names(Path("/var/lib/pg/main")) == {"/var/lib/pg/main", "/srv/pg/main"}
+    assert mounts.names(Path("/srv/pg/main")) == {"/var/lib/pg/main", "/srv/pg/main"}
+    assert mounts.names(Path("/srv")) == {"/srv", "/var/lib/pg"}
+    assert mounts.names(Path("/nowhere/x")) == {"/nowhere/x"}
+
+
 def test_paths_are_made_absolute_by_the_mounts() -> None:
     mounts = Mounts()
     mounts.read()

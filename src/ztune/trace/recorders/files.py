@@ -6,6 +6,7 @@ well. The table follows which file a name stood for, and turns these calls into 
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import stat
@@ -209,7 +210,9 @@ class FileTable:
             wanted[index] = None
             if other >= 0:
                 wanted[other] = None
-        roots = [os.path.realpath(path) for path in below]
+        mounts = Mounts()
+        mounts.read()
+        roots = {name for path in below for name in mounts.names(path)}
         ids: dict[int, int] = {}
         files: list[TraceFile] = []
         for index in sorted(wanted):
@@ -232,7 +235,7 @@ class FileTable:
         ]
         return Selection(files, by_number, numbers, events)
 
-    def _keep(self, entry: KnownFile, roots: list[str]) -> bool:
+    def _keep(self, entry: KnownFile, roots: set[str]) -> bool:
         names = {entry.path, *(name.path for name in entry.names)}
         if not all(is_storage(name) for name in names):
             return False
@@ -396,6 +399,30 @@ class Mounts:
         rest = inside if best.root == "/" else inside[len(best.root) :]
         return (str(best.point).rstrip("/") + rest) or "/"
 
+    def names(self, path: Path) -> set[str]:
+        """Return the names of a folder or file, and of parts of it: a bind mount gives further ones."""
+        real = os.path.realpath(path)
+        inner: MountInfo | None = None
+        for mount in itertools.chain.from_iterable(self._by_device.values()):
+            if _is_within(real, str(mount.point)) and (
+                inner is None or len(str(mount.point)) >= len(str(inner.point))
+            ):
+                inner = mount
+        if inner is None:
+            return {real}
+        inside = inner.root.rstrip("/") + real[len(str(inner.point).rstrip("/")) :]
+        names = {real}
+        for mount in self._by_device[os.makedev(*inner.device)]:
+            if _is_within(inside, mount.root):
+                names.add(str(mount.point).rstrip("/") + inside[len(mount.root.rstrip("/")) :])
+            elif _is_within(mount.root, inside):
+                names.add(str(mount.point))
+        return names
+
     def of(self, dev: int) -> MountInfo | None:
         """Return the first mount of the file system with this device number."""
         return next(iter(self._by_device.get(dev, [])), None)
+
+
+def _is_within(path: str, folder: str) -> bool:
+    return path == folder or path.startswith(folder.rstrip("/") + "/")

@@ -231,8 +231,8 @@ class StraceSession:
                 Warning_(
                     code="odd-lines",
                     message=(
-                        f"{counted(odd, 'line')} of strace {'was' if odd == 1 else 'were'} not understood "
-                        "and left out."
+                        f"{counted(odd, 'line')} of strace {'is' if odd == 1 else 'are'} left out: "
+                        f"{'it was' if odd == 1 else 'they were'} not understood."
                     ),
                     count=odd,
                 )
