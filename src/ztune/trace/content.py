@@ -25,6 +25,7 @@ from ztune.errors import unwritten
 from ztune.onhost.host import shared_files
 from ztune.onhost.words import ROLES
 from ztune.trace.compressibility import CHUNK, compressor
+from ztune.trace.holes import filled_holes
 from ztune.trace.inputs import EMBEDDED, UNTOUCHED
 from ztune.trace.manifest import DEFAULT_RATIO, Compressibility, content_unknown
 from ztune.trace.reader import Trace
@@ -59,8 +60,8 @@ def content_pools(trace: Trace, folder: Path, warnings: list[str] | None = None)
     Kept samples are used where the trace has them. For other roles a pool is synthesised in ``folder`` to
     meet the measured lz4 and zstd-3 ratios (or used again if it is there already). Where nothing was measured
     the ratio is 2:1, and a sentence saying so is appended to ``warnings``; so is one for each role whose data
-    repeats as no user's does. Raises InputError if a sample is damaged, ZtuneError if ``folder`` can't be
-    written.
+    repeats as no user's does, and one where a load fills many holes. Raises InputError if a sample is
+    damaged, ZtuneError if ``folder`` can't be written.
     """
     pools: dict[str, Path] = {}
     used = {file.role for file in trace.manifest.files if file.role is not None}
@@ -84,7 +85,7 @@ def content_pools(trace: Trace, folder: Path, warnings: list[str] | None = None)
     if any(file.embedded and file.role is not None for file in trace.manifest.files):
         pools[EMBEDDED] = _made(folder / f"{EMBEDDED}-{SYNTHESIS_VERSION}.bin", CHUNK, all_but_empty)
     if warnings is not None:
-        warnings += repeats(trace.manifest.compressibility)
+        warnings += [*repeats(trace.manifest.compressibility), *filled_holes(trace.manifest)]
     return pools
 
 
