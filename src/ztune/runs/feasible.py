@@ -6,6 +6,7 @@ from ztune.errors import InputError
 from ztune.runs.space import layouts_of
 from ztune.study import Study
 from ztune.study.durability import Bar
+from ztune.units import counted
 
 
 def check(study: Study, budget: int) -> list[str]:
@@ -22,7 +23,10 @@ def check(study: Study, budget: int) -> list[str]:
     least = 1 + sum(len(values) > 1 or not _is_base(study, key) for key, values in study.axes.items())
     if budget >= least:
         return []
-    said = f"the study varies {least - 1} settings, and {least} layouts are the least with each varied alone"
+    said = (
+        f"the study varies {counted(least - 1, 'setting')}, and {least} layouts are the least "
+        "with each varied alone"
+    )
     return [f"The budget of {budget} is small: {said}; some vary together with others only, or not at all."]
 
 

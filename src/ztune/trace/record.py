@@ -514,7 +514,7 @@ def recover(partial: Path | str, say: Progress | None = None) -> Trace:
         )
         harvest.warnings.append(_CUT)
         return said.write(harvest, begun["started_unix_ns"], begun["child"], complete=False)
-    except (OSError, ValueError, LookupError, TypeError) as error:
+    except (OSError, ValueError, LookupError, TypeError, ArithmeticError) as error:
         raise InputError(f"{partial} can't be recovered: {reason(error)}") from None
     finally:
         os.close(lock)

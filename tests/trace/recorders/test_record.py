@@ -25,6 +25,7 @@ from ztune.onhost.probes import procfs
 from ztune.trace import recorders
 from ztune.trace.reader import Trace
 from ztune.trace.record import Recording, record, recover
+from ztune.trace.recorders.ebpf import EVENTS, _frames
 from ztune.trace.recorders.kernel import RECORDER
 from ztune.trace.recorders.strace_parser import Parser
 from ztune.trace.roles import RoleRules
@@ -379,6 +380,14 @@ def test_who_interrupts_the_end_is_told_how_to_go_on(
         monkeypatch.setattr(recording.session, "stop", interrupted)
     assert any(f"`ztune trace recover {partial}`" in note for note in stopped.value.__notes__)
     monkeypatch.undo()
+    # A byte that was not kept as it was, of the packed events and of a file's time.
+    _, place, size, _ = next(frame for frame in _frames(partial / "events.raw") if frame[0] == EVENTS)
+    for name, at, value in (("events.raw", place + size - 1, 1), ("files.raw", 7, 0xFF)):
+        whole = (partial / name).read_bytes()
+        (partial / name).write_bytes(whole[:at] + bytes([whole[at] ^ value]) + whole[at + 1 :])
+        with pytest.raises(InputError, match=r"damaged|can't be recovered"):
+            recover(partial)
+        (partial / name).write_bytes(whole)
     assert recover(partial).manifest.events
 
 

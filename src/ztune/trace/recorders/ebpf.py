@@ -265,7 +265,10 @@ class _Raw:
     def _read(self, place: int, size: int, rows: int) -> npt.NDArray[np.void]:
         with (self._folder / "events.raw").open("rb") as file:
             file.seek(place)
-            return from_members(zlib.decompress(file.read(size)), EVENT, rows)
+            try:
+                return from_members(zlib.decompress(file.read(size)), EVENT, rows)
+            except (zlib.error, ValueError):
+                raise _damaged(Path(file.name)) from None
 
     def _part(self, place: int, size: int, count: int) -> Rows:
         part = self._read(place, size, count)
@@ -339,6 +342,10 @@ def recovered(folder: Path, kept: dict[str, Any], table: FileTable) -> Harvest:
     )
 
 
+def _damaged(path: Path) -> InputError:
+    return InputError(f"{path} is damaged, or was recorded by another version of ztune")
+
+
 def _frames(path: Path) -> Iterator[tuple[int, int, int, int]]:
     """Yield kind, place, bytes and rows of what the frames of ``path`` hold. Raises InputError."""
     end = path.stat().st_size
@@ -348,7 +355,7 @@ def _frames(path: Path) -> Iterator[tuple[int, int, int, int]]:
             file.seek(place)
             kind, rows, size, magic = np.frombuffer(file.read(FRAME.itemsize), FRAME)[0].tolist()
             if magic != MAGIC:
-                raise InputError(f"{path} is damaged, or was recorded by another version of ztune")
+                raise _damaged(path)
             place += FRAME.itemsize
             if place + size > end:
                 return  # the end of a recording that was cut
