@@ -417,6 +417,12 @@ def _rate_of_sampled(
             f"{about}, so --sample 1/{options.sample} is not there; write 1/{recorded}, or "
             f"1/{2 * recorded} for half of it"
         )
+    if least_arc // recorded < MIN_ARC:
+        raise InputError(
+            f"{about}, which leaves {format_size(least_arc // recorded)} of the smallest ARC of the study "
+            f"({format_size(least_arc)}), and OpenZFS takes no less than {format_size(MIN_ARC)}; "
+            f"--arc {format_size(recorded * MIN_ARC)} is the least, or record without --sample"
+        )
     check_rate(options.sample or recorded, least_arc, MIN_ARC)
     if options.sample:
         return Rate(options.sample, region=region)
