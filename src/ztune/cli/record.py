@@ -17,7 +17,7 @@ import click
 from ztune import output
 from ztune.cli._options import argument, option, takes
 from ztune.cli._values import FiniteRange, clock_time, duration
-from ztune.errors import InputError
+from ztune.errors import InputError, MissingError
 from ztune.onhost.words import ROLES
 from ztune.trace import reassign
 from ztune.trace.enough import lacking
@@ -28,7 +28,7 @@ from ztune.trace.reader import Trace
 from ztune.trace.recorders import NAMES
 from ztune.trace.roles import RoleRules
 from ztune.trace.windows import Schedule
-from ztune.units import parse_size
+from ztune.units import counted, parse_size
 
 
 @click.command(context_settings={"ignore_unknown_options": False})
@@ -141,7 +141,10 @@ def command(
         )
         trace = record(recording, seconds, (lambda passed: tick(passed, seconds)) if pids else None, schedule)
         if not any(file.role for file in trace.manifest.files):
-            trace = _proposed(trace, say)
+            try:
+                trace = _proposed(trace, say)
+            except MissingError as lacking:
+                output.echo(f"ztune: no roles are told from what the files do: {lacking}", err=True)
     status = recording.exit_status
     if seconds is not None and status == -signal.SIGTERM:
         status = 0  # as it was told
@@ -259,7 +262,8 @@ def _print(trace: Trace, status: int | None, shared: bool = False) -> None:
         output.echo(f"ztune: the command {what}", err=True)
     roles = sorted({file.role for file in manifest.files if file.role})
     output.echo(
-        f"{trace.path}: {manifest.events} events on {len(manifest.files)} files in {trace.duration_s:.1f} s,"
+        f"{trace.path}: {counted(manifest.events, 'event')} on {counted(len(manifest.files), 'file')}"
+        f" in {trace.duration_s:.1f} s,"
         f" recorded with {manifest.recorder.name}; roles: {', '.join(roles) or 'none (`ztune trace roles`)'}"
     )
     for text in sentences(manifest):

@@ -19,6 +19,7 @@ from ztune.trace.figures import NO_ROLE, PAGE, GroupSummary, Rates, Summary, Tra
 from ztune.trace.manifest import Compressibility, Manifest
 from ztune.trace.propose import RoleProposal
 from ztune.trace.repeats import repeats
+from ztune.units import counted
 
 _WIDE = 118  # columns from which reads and writes stand side by side
 _UNITS = "BKMGTPE"
@@ -170,7 +171,8 @@ def _header(console: Console, summary: Summary) -> None:
         rest = f"  {' '.join(manifest.command)}"
     console.print(Text.assemble(title, rest))
     console.print(
-        f"{manifest.events:,} events on {len(manifest.files):,} files in {manifest.duration_ns / 1e9:,.1f} s,"
+        f"{counted(manifest.events, 'event')} on {counted(len(manifest.files), 'file')}"
+        f" in {manifest.duration_ns / 1e9:,.1f} s,"
         f" recorded by {manifest.recorder.name}, {_when(manifest)}"
     )
     if manifest.dropped or not manifest.complete:
