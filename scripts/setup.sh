@@ -219,6 +219,12 @@ install_python() {
     say "installing ztune and the Python packages that pyproject.toml names into $VENV"
     "$VENV/bin/python" -m pip install --quiet --disable-pip-version-check --no-input -e '.[dev]' ||
         fail "pip could not install the Python packages (above)."
+    # Polars' usual build takes a processor with AVX2 and its like, which many virtual machines do not show.
+    if ! "$VENV/bin/python" -W error::RuntimeWarning -c 'import polars' 2>/dev/null; then
+        say "this processor has no AVX2 or its like: adding the build of Polars that does without"
+        "$VENV/bin/python" -m pip install --quiet --disable-pip-version-check --no-input 'polars[rtcompat]' ||
+            fail "pip could not install polars[rtcompat] (above)."
+    fi
     # Its bytecode is this user's, then, also if sudo runs ztune first.
     "$VENV/bin/python" -c 'import ztune' || fail "$VENV can't import ztune (above)."
     echo "$want" >"$stamp"

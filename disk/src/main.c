@@ -29,6 +29,7 @@
 #define MIN(a, b) ((a) < (b) ? (a) : (b))
 
 #define LAG_MAX_NS 100000000.0 /* a reply that is later than this is not made up for */
+#define HURRIED 1e-6           /* of the disk's time */
 
 static int open_medium(const char *path, uint64_t size)
 {
@@ -77,6 +78,15 @@ static int64_t real_now(void)
 static int64_t disk_now(void)
 {
 	return (int64_t)((double)(real_now() - began) / dilation);
+}
+
+/* The disk's clock goes on from where it is, so much faster that nothing takes time any more. */
+static void hurry(void)
+{
+	int64_t now = disk_now();
+
+	dilation = HURRIED;
+	began = real_now() - (int64_t)((double)now * dilation);
 }
 
 static void set_timer(int fd, int64_t disk_time)
@@ -253,6 +263,9 @@ static void serve_control(server_t *s)
 		s->late_ns = 0;
 		s->replies = 0;
 		(void)fputs("{\"ok\":true}\n", f);
+	} else if (strcmp(line, "hurry") == 0) {
+		hurry();
+		(void)fputs("{\"ok\":true}\n", f);
 	} else if (strcmp(line, "cut") == 0) {
 		cut(s);
 		(void)fputs("{\"ok\":true}\n", f);
@@ -260,7 +273,7 @@ static void serve_control(server_t *s)
 		s->stop = true;
 		(void)fputs("{\"ok\":true}\n", f);
 	} else {
-		(void)fputs("{\"error\":\"stats, reset, cut and stop are the commands\"}\n", f);
+		(void)fputs("{\"error\":\"stats, reset, hurry, cut and stop are the commands\"}\n", f);
 	}
 	(void)fclose(f);
 }

@@ -19,6 +19,10 @@
 #include "replay.h"
 #include "report.h"
 #include "selfcheck.h"
+#include "vtime.h"
+
+/* Seconds of processor time.  A block of 16M by zstd-19, the longest that no thread sleeps in, takes a few. */
+#define STILL_MOST 600
 
 static const char usage[] =
     "usage: ztune-engine replay --spec SPEC.json --ops OPS.bin [--image FILE] [--progress]\n"
@@ -106,6 +110,7 @@ static int run(const char *command, int argc, char **argv)
 		return complain(EXIT_INPUT, &e);
 	if (selfcheck_run(&e) != 0)
 		return complain(EXIT_SELFCHECK, &e);
+	vtime_limit(STILL_MOST);
 	if (load)
 		return (rc = replay_load(&spec, &ops, image, report_warn, &e)) != 0 ? complain(rc, &e) : 0;
 	if ((rc = replay_run(&spec, &ops, image, &result, report_warn, &e)) != 0)

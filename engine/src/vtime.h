@@ -46,6 +46,9 @@ void vtime_start(void (*func)(void *), void *arg);
 /* Threads count in the order in which they are made, the first is 0. */
 uint64_t vtime_thread_number(void);
 
+/* Ends the process, and says so, where one thread goes on for so many seconds of processor time and never sleeps. */
+void vtime_limit(int seconds);
+
 /* Called every few switches between threads; it must not sleep. */
 void vtime_watch(void (*look)(void));
 

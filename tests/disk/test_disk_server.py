@@ -76,6 +76,25 @@ def test_requests_overlap(start: Start, profile: FlashProfile | HddProfile) -> N
             assert client.wait(cookie) == bytes([i]) * 8192
 
 
+def test_a_disk_that_is_told_to_hurry_takes_no_time_and_keeps_all(
+    start: Start, profile: FlashProfile | HddProfile
+) -> None:
+    disk = start(profile, dilation=1000)  # a flush takes seconds
+    with Client(disk.socket) as client:
+        client.write(0, b"a" * 8192)
+        under_way = client.send(READ, SIZE // 2, 8192)
+        disk.hurry()
+        assert client.wait(under_way) == bytes(8192)
+        began = time.monotonic()
+        for i in range(50):
+            client.write(i * 100_000, b"b" * 8192)
+            client.flush()
+        assert time.monotonic() - began < 50 * 0.5, "as the profile has it each takes longer"
+        assert client.read(0, 8192) == b"b" * 8192
+    disk.stop()
+    assert on_medium(disk, 4_900_000, 8192) == b"b" * 8192
+
+
 @pytest.mark.parametrize("how", ["cut", "kill", "dropped"])
 def test_only_what_was_flushed_survives_a_power_cut(
     start: Start, profile: FlashProfile | HddProfile, how: str

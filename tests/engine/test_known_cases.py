@@ -6,6 +6,7 @@ import random
 from pathlib import Path
 from typing import Any
 
+import needs
 import pytest
 from engine_build import (
     COPY,
@@ -972,6 +973,7 @@ def test_growing_file_keeps_one_block(tmp_path: Path, noise: Path) -> None:
     assert out["measure"]["by_cause"]["data"]["write_bytes"] == 4096 * 36
 
 
+@pytest.mark.skipif(bool(needs.same_addresses()), reason=needs.same_addresses())
 def test_same_input_same_result(tmp_path: Path, noise: Path) -> None:
     """Threads, locks and clocks are the engine's own: nothing is chance, nor the order of two I/Os."""
     s = spec(noise, size=[64 * MIB] * 3, properties={"recordsize": "16K"}, tunables={"zfs_txg_timeout": 1})

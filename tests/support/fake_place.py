@@ -72,6 +72,9 @@ class FakePlace:
     def describe(self) -> dict[str, Any]:
         return self.described
 
+    def measured(self) -> None:
+        pass
+
     def disks_worked(self) -> dict[str, float]:
         return self.worked.pop(0) if self.worked else {}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 
 from ztune.errors import MissingError
 from ztune.places import mount_program
@@ -17,3 +18,12 @@ def mount() -> str:
     except MissingError as error:
         return str(error)
     return ""
+
+
+def same_addresses() -> str:
+    """Return why a program's memory can't be at the same addresses each time here."""
+    try:
+        done = subprocess.run(["setarch", "--addr-no-randomize", "true"], capture_output=True, check=False)
+    except FileNotFoundError:
+        return "setarch is missing"
+    return "this kernel or container refuses to fix addresses" if done.returncode else ""

@@ -1,9 +1,8 @@
 """What the recorded job needs of a layout's disks and of processors, and whether that fits in its time.
 
-A replay issues each call at its recorded time, or as soon as its thread's last one is answered. Where the
-disks need longer than the recording lasted it takes longer, as the real job would have; but that one would
-have changed its calls too: more transactions in each commit, other pages dirty at once. So what is counted
-per operation no longer holds.
+A call begins when it was recorded, or as soon as its thread's last one is answered. Where the disks need
+longer than the recording lasted a replay takes longer, as the real job would have. What the database does of
+itself in the longer time, such as compactions, stays as recorded: what it writes no longer holds.
 """
 
 from __future__ import annotations
@@ -18,10 +17,9 @@ from ztune.analysis.results import LayoutResult
 BOUND = 1.0
 """Times the recorded seconds that a layout's disks may need. Above it the job would have taken longer."""
 FAR = 3.0
-"""From so many times on counts are known to be wrong. RocksDB's load at six paces, replay against mount: at
-0.4 to 3.0 times the recorded seconds operations were within 5 % and bytes within 14 %; at 28 and 32 times
-operations were 23 and 19 % off and bytes written 48 and 51 %, and in an earlier recording at 12 times 44 and
-73 % (docs/accuracy.md)."""
+"""From so many times on counts are taken to be wrong. Of RocksDB, replay against mount, bytes written were 12
+to 24 % too many at 1.3 to 2.8 times the recorded seconds, 70 to 74 % at 70 times; operations were within 9 %,
+how long it took within 2 % (docs/accuracy.md)."""
 # Processor times of replays that differ by less are not told apart: the same replay takes that much more
 # beside others on a busy machine (docs/recommendation.md).
 SPREAD = 1.25
@@ -119,8 +117,8 @@ def outpaced_sentence(results: Sequence[LayoutResult], named: Sequence[LayoutRes
     return (
         f"The job was recorded in {recorded}; these disks need {figures}. "
         f"{len(slow)} of {len(results)} layouts could not have kept the recorded pace: there the job "
-        "takes longer, in more transaction groups that hold less each. Their operations and bytes, and "
-        "their place in the order, may not hold. Record the job at a pace that these disks keep, or "
+        "takes longer, and what the database does of itself meanwhile, such as compactions, is not known: "
+        "bytes written, and the order, may not hold. Record the job at a pace that these disks keep, or "
         "measure: `ztune run --from`."
     )
 

@@ -22,6 +22,7 @@ from ztune.errors import InputError, MissingError
 from ztune.report import source
 from ztune.runs.named import run_id
 from ztune.study import DurabilityClass
+from ztune.units import counted
 
 _CLASSES = ("nothing-acknowledged", "last-seconds", "corrupt")
 
@@ -154,7 +155,7 @@ def _apply(
     kept = len(plan.settings) - count
     and_kept = f", {kept} of other datasets so that they stay as they are" if kept else ""
     back = f"ztune apply --undo {shlex.quote(str(path))} --yes"
-    output.echo(f"Done: {count} changes{and_kept}, each checked. To take them back: {back}")
+    output.echo(f"Done: {counted(count, 'change')}{and_kept}, each checked. To take them back: {back}")
     return 0
 
 
@@ -171,9 +172,9 @@ def _undo(path: Path, on: str, via: list[str], yes: bool) -> int:
     for text in undone.left:
         output.echo(f"left alone: {text}")
     if not yes:
-        output.echo(f"Nothing was changed. With --yes: {len(undone.done)} commands.")
+        output.echo(f"Nothing was changed. With --yes: {counted(len(undone.done), 'command')}.")
     elif undone.done:
-        output.echo(f"Taken back: {len(undone.done)} of {len(file.changes)} changes.")
+        output.echo(f"Taken back: {len(undone.done)} of {counted(len(file.changes), 'change')}.")
     else:
         output.echo("There was nothing to take back.")
     return 1 if undone.left and yes else 0

@@ -17,7 +17,7 @@ import click
 from ztune import output
 from ztune.cli._options import argument, option, takes
 from ztune.cli._values import FiniteRange, clock_time, duration
-from ztune.errors import InputError
+from ztune.errors import InputError, MissingError
 from ztune.onhost.words import ROLES
 from ztune.trace import reassign
 from ztune.trace.enough import lacking
@@ -141,7 +141,10 @@ def command(
         )
         trace = record(recording, seconds, (lambda passed: tick(passed, seconds)) if pids else None, schedule)
         if not any(file.role for file in trace.manifest.files):
-            trace = _proposed(trace, say)
+            try:
+                trace = _proposed(trace, say)
+            except MissingError as lacking:
+                output.echo(f"ztune: no roles are told from what the files do: {lacking}", err=True)
     status = recording.exit_status
     if seconds is not None and status == -signal.SIGTERM:
         status = 0  # as it was told

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import shutil
 import sys
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ztune import native, paths
-from ztune.errors import ZtuneError
+from ztune.errors import MissingError, ZtuneError
 from ztune.native import openzfs
 from ztune.packages import install_command, sudo_ztune
 from ztune.units import counted
@@ -232,6 +233,16 @@ def check_recording() -> Checked:
     return Checked("recording", State.MISSING, "no recorder works here", found[0].fix or SETUP, needed=True)
 
 
+def check_reading() -> Checked:
+    """Traces can be summed up on this processor."""
+    try:
+        importlib.import_module("ztune.trace.frames")  # here, as it takes a quarter of a second
+    except MissingError as error:
+        means, _, fix = str(error).rpartition(": ")
+        return Checked("reading traces", State.MISSING, means, fix, needed=True)
+    return Checked("reading traces", State.OK, "Polars runs on this processor", needed=True)
+
+
 def check_postgresql() -> Checked:
     """PostgreSQL's programs are there for the workload ``postgres-oltp``."""
     from ztune.databases.postgresql.onhost.server import find_binaries
@@ -404,6 +415,7 @@ CHECKS: tuple[Callable[[], Checked], ...] = (
     check_mount,
     check_versions,
     check_recording,
+    check_reading,
     check_observing,
     check_ebpf,
     check_strace,

@@ -110,6 +110,10 @@ class Place(Protocol):
         """
         return {}
 
+    def measured(self) -> None:
+        """The trial has measured: what is left, such as to prove the job, may be quicker than its disks."""
+        ...
+
     def shared(self, path: Path) -> str | None:
         """Return where ``path`` of this host can be read there, or None if it can't."""
         ...

@@ -56,6 +56,9 @@ class UsersHost(Place):
         """None: a real host has its own."""
         return {}
 
+    def measured(self) -> None:
+        """Nothing: a host's disks are what they are."""
+
     def shared(self, path: Path) -> str | None:
         """Nothing of this host can be read there."""
         return None

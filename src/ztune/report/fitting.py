@@ -13,7 +13,6 @@ from rich.table import Table
 
 from ztune.output import Text
 
-_ALWAYS = 80  # columns in which every table is one; some fold their cells for that
 _GAP = 2  # between columns
 
 
@@ -31,12 +30,38 @@ class Fitting:
 
     def __rich_console__(self, _: Any, options: ConsoleOptions) -> RenderResult:
         """Yield the table, or the blocks."""
-        columns = zip(self.heads, *self.cells, strict=True)
-        widths = [*self.least, *(max(map(cell_len, column)) for column in columns)]
-        if options.max_width >= min(sum(widths) + _GAP * (len(widths) - 1), _ALWAYS):
+        columns = list(zip(self.heads, *self.cells, strict=True))
+        room = options.max_width - sum(self.least) - _GAP * (len(self.least) + len(columns) - 1)
+        wide = [max(map(cell_len, column)) for column in columns]
+        if sum(wide) <= room or self._fold(columns, wide, room):
             yield self.table
             return
         for name, cells in zip(self.names, self.cells, strict=True):
             yield name
             said = (f"{head} {cell}" for head, cell in zip(self.heads, cells, strict=True) if cell)
             yield Padding(Text(", ".join(said)), (0, 0, 0, 3))
+
+    def _fold(self, columns: Sequence[Sequence[str]], wide: Sequence[int], room: int) -> bool:
+        """Give the columns that may fold widths that fit; return whether there are such. Rich's own choice
+        is narrower than a column's least, and then cuts off the last one.
+        """
+        made = self.table.columns[len(self.least) :]
+        widths = []
+        for column, (head, *cells), full in zip(made, columns, wide, strict=True):
+            # A heading folds between words, a ratio before its interval.
+            parts = "\n".join([head.replace(" ", "\n"), *(cell.replace(" (", "\n(") for cell in cells)])
+            widths.append(full if column.no_wrap else max(map(cell_len, parts.split("\n"))))
+        spare = room - sum(widths)
+        if spare < 0:
+            return False
+        # The last column, which compares, is the first to stay whole; the others share what is left.
+        whole = min(spare, wide[-1] - widths[-1])
+        widths[-1] += whole
+        spare -= whole
+        while spare > 0 and (folded := [i for i, full in enumerate(wide) if widths[i] < full]):
+            for i in folded[:spare]:
+                widths[i] += 1
+            spare -= len(folded[:spare])
+        for column, width in zip(made, widths, strict=True):
+            column.width = width
+        return True

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from rich.cells import cell_len
 from rich.console import Group, RenderableType
 from rich.table import Table
 
@@ -148,11 +147,8 @@ def places(heads: Sequence[str], lines: Sequence[Line]) -> Fitting:
     table.add_column("layout", overflow="fold", min_width=_LAYOUT)
     if weak:
         table.add_column("durability", style="red", no_wrap=True)
-    for i, head in enumerate(heads):
-        # A ratio may fold before its interval, where there is no room for both.
-        parts = [part for line in lines for part in line.cells[i].replace(" (", "\n(").splitlines()]
-        longest = max(map(cell_len, parts), default=0)
-        table.add_column(Text(head), justify="right", min_width=longest)
+    for head in heads:
+        table.add_column(Text(head), justify="right")
     names, cells = [], []
     for line in lines:
         name = Text(line.layout)

@@ -175,6 +175,8 @@ def _listen(place: Place, channel: Channel, ended: Ended, tell: Step, say: Say) 
                     alarm.heard()
                     if _event(line, ended, begun, tell, say) == "window":
                         ended.worked.append(place.disks_worked())
+                        if len(ended.worked) == 2:  # its begin and its end
+                            place.measured()
                 return
             except KeyboardInterrupt:
                 if ended.asked:

@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import polars as pl
 
 from ztune.errors import InputError
 from ztune.onhost.words import ROLES
 from ztune.trace.figures import NO_ROLE
+from ztune.trace.frames import pl
 from ztune.trace.manifest import TraceFile
 from ztune.trace.pages import READ, WRITTEN, Pages
 from ztune.trace.reader import Columns

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
-import polars as pl
 
 from ztune.trace.event_counts import ABOUT, OP, ROLE_NAMES, SYNCS, N
 from ztune.trace.figures import NO_ROLE, Latencies
+from ztune.trace.frames import pl
 from ztune.trace.manifest import EVENTS_FILE
 from ztune.trace.reader import Trace
 

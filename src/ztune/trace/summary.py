@@ -10,8 +10,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-import polars as pl
-
 from ztune.onhost.words import ROLES
 from ztune.trace.event_counts import DIRECTLY, ROLE_NAMES, SECOND_NS, EventCounts, N
 from ztune.trace.figures import (
@@ -23,6 +21,7 @@ from ztune.trace.figures import (
     Summary,
     Transfers,
 )
+from ztune.trace.frames import pl
 from ztune.trace.latencies import latencies
 from ztune.trace.manifest import Manifest, TraceFile
 from ztune.trace.reader import Trace

@@ -178,6 +178,14 @@ def test_work_that_was_not_done_is_found(trials: object) -> None:
     assert not (workload.role_paths()["wal"] / "binlog").exists()
 
 
+def test_no_addresses_are_reserved_for_a_larger_pool(trials: object) -> None:
+    workload = trials()  # type: ignore[operator]
+    workload.start()
+    most = workload.job.server.sql("SHOW GLOBAL VARIABLES LIKE 'innodb_buffer_pool_size_max';")
+    assert all(int(value) <= 32 << 20 for _, value in most)  # older ones have none; its own choice: 8 TiB
+    workload.stop()
+
+
 def test_a_server_that_dies_is_told_with_its_last_words(trials: object) -> None:
     workload = trials({"seconds": 20})  # type: ignore[operator]
     workload.start()

@@ -177,9 +177,11 @@ class MariadbServer(DatabaseServer):
             "skip_networking": "1",
             "log_warnings": "1",
             "performance_schema": "0",
-            # Table names are not looked up in a cache of another size on each machine.
             "loose_feedback": "OFF",
         }
+        if "innodb_buffer_pool_size" in settings:
+            # Else it reserves addresses for a pool of 8 TiB, and does not start where there are fewer.
+            fixed["loose_innodb_buffer_pool_size_max"] = settings["innodb_buffer_pool_size"]
         if where.binlog is not None:
             fixed |= {"log_bin": str(where.binlog / "binlog"), "server_id": "1"}
         lines = ["# Written by ztune.", "[mysqld]"]
