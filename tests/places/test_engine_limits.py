@@ -81,6 +81,21 @@ def test_engines_share_what_there_is(stand_in_engine: Path, trace: Trace, tmp_pa
         limits(target.work(spec), target.room, spec, tmp_path, "memory")
 
 
+def test_an_image_of_pools_in_files_needs_as_much_room_again(
+    stand_in_engine: Path, trace: Trace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study = generic.build({"data", "wal"})
+    target = Replay(trace, engines.check(), jobs=2)
+    spec = target.spec(study, study.layout, 1)
+    work = target.work(spec)
+    free = 3 * (work.contents + work.filler)
+    monkeypatch.setattr(engine_limits, "disk_bytes", lambda _: free)
+    limits(work, target.room, spec, tmp_path, "file")
+    with pytest.raises(InputError, match="pools of 2 layouts at once take about"):
+        limits(work, target.room, spec, tmp_path, "file", loads=True)
+    limits(work, target.room, spec, tmp_path, "memory", loads=True)
+
+
 def test_a_limit_that_is_reached_names_the_way_out(
     stand_in_engine: Path, trace: Trace, monkeypatch: pytest.MonkeyPatch
 ) -> None:

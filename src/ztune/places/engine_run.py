@@ -175,7 +175,7 @@ class _Engine:
             "content": {r: str(p.resolve()) for r, p in work.content.items()},
             "backing": backing,
             **(work.threads if command == "replay" else {}),
-            **limits(work, self.room, spec, folder, backing),
+            **limits(work, self.room, spec, folder, backing, loads=command == "load"),
         }
         path = folder / f"{command}.json"
         path.write_text(json.dumps(full))
@@ -253,11 +253,18 @@ class _Engine:
 
 
 def limits(
-    work: EngineWork, room: EngineRoom, spec: Mapping[str, Any], folder: Path, backing: str
+    work: EngineWork,
+    room: EngineRoom,
+    spec: Mapping[str, Any],
+    folder: Path,
+    backing: str,
+    *,
+    loads: bool = False,
 ) -> dict[str, Any]:
     """Return what one engine may take of memory, and of the disk that it then turns to.
 
-    ``backing``: "memory" or "file", where its pools begin. Raises InputError where there is too little.
+    ``backing``: "memory" or "file", where its pools begin; ``loads``: it writes an image of them, too. Raises
+    InputError where there is too little.
     """
     if memory_bytes(spec) > room.each:
         raise InputError(
@@ -266,7 +273,7 @@ def limits(
             f"{room.memory >> 20} MiB of this machine's memory; "
             f"use fewer --jobs, a smaller --arc, a smaller --sample, or free memory"
         )
-    need = room.jobs * (work.contents + work.filler)
+    need = room.jobs * (work.contents + work.filler) * (2 if loads else 1)
     free = engine_limits.disk_bytes(folder)
     if need > free and backing == "file":
         loaded.drop()
