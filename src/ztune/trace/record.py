@@ -249,7 +249,7 @@ class Recording:
         if not kept:
             return
         partial = self._writer.partial
-        said = f"what reached the disk is in {partial}, and `ztune trace recover {partial}` makes a trace of it"
+        said = f"what reached the disk is in {partial}; `ztune trace recover {partial}` makes a trace of it"
         if isinstance(error, ZtuneError):
             raise type(error)(f"{error}; {said}") from error
         error.add_note(said)
