@@ -15,6 +15,7 @@ from invoked import invoke
 from synthetic_traces import make_trace
 from waiting import until
 
+from ztune import paths
 from ztune.cli.main import ztune
 from ztune.errors import InputError, MissingError
 from ztune.places import engine as engines
@@ -464,6 +465,13 @@ def test_trace_without_roles(stand_in_engine: Path, tmp_path: Path) -> None:
     code, _, err = invoke("screen", str(tmp_path / "n.trace"))
     assert code == 2
     assert "no file in" in err and "--role" in err
+
+
+def test_roles_that_leave_nothing_leave_no_trace_behind(stand_in_engine: Path, trace: Trace) -> None:
+    code, _, err = invoke("screen", str(trace.path), "--role", "**=-")
+    assert code == 2 and err.count("\n") == 1
+    assert f"--role leaves no file of {trace.path} a role" in err
+    assert not list(paths.traces().glob("*.trace"))
 
 
 def test_role_without_dataset(stand_in_engine: Path, tmp_path: Path) -> None:

@@ -213,7 +213,13 @@ def command(
                 opened = resolve(str(trace), "trace", store=store)
                 if roles:
                     rules = RoleRules.parse(roles, builtin=False).rules
-                    opened = reassign.beside(opened, reassign.with_roles(opened, rules))
+                    changed = reassign.with_roles(opened, rules)
+                    if not any(file.role for file in changed.files):
+                        raise InputError(
+                            f"--role leaves no file of {opened.path} a role, so nothing would be replayed; "
+                            f"`ztune trace files {opened.path}` lists them"
+                        )
+                    opened = reassign.beside(opened, changed)
                     if unknown := reassign.unmeasured(opened.manifest):
                         output.echo(f"ztune: {unknown}", err=True)
                 opened = _in_windows(opened, windows, options.sample, beside)
