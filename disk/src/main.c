@@ -29,7 +29,7 @@
 #define MIN(a, b) ((a) < (b) ? (a) : (b))
 
 #define LAG_MAX_NS 100000000.0 /* a reply that is later than this is not made up for */
-#define HURRIED 1e-6           /* of the disk's time */
+#define HURRIED 1e-4           /* of the disk's time */
 
 static int open_medium(const char *path, uint64_t size)
 {

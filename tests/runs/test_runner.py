@@ -86,6 +86,7 @@ def test_where_disks_count_their_work_that_is_how_long_they_were_busy(place: Fak
     assert (row["busy_ms"], row["kernel_busy_ms"]) == (2500.0, 1500)
     (row,) = second.result["measure"]["by_vdev"]
     assert row["busy_ms"] == 1500 and "kernel_busy_ms" not in row
+    assert place.told == ["window", "window", "measured"] * 2, "disks hurry once everything has been read"
 
 
 def test_every_layout_runs_once_in_every_block_and_each_is_stored_at_once(place: FakePlace) -> None:

@@ -33,6 +33,8 @@ class FakePlace:
         self.described: dict[str, Any] = {"kind": "fake", "accel": "none", "dilation": 1.0, "patience": 1.0}
         self.worked: list[dict[str, float]] = []
         """What its disks have worked, each time that it is asked."""
+        self.told: list[str] = []
+        """What of a trial's measure it was asked and told, in order."""
         self.behave(**behaviour)
 
     def behave(self, **behaviour: Any) -> None:
@@ -73,9 +75,10 @@ class FakePlace:
         return self.described
 
     def measured(self) -> None:
-        pass
+        self.told.append("measured")
 
     def disks_worked(self) -> dict[str, float]:
+        self.told.append("window")
         return self.worked.pop(0) if self.worked else {}
 
     def shared(self, path: Path) -> str | None:

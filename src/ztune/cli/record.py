@@ -143,8 +143,8 @@ def command(
         if not any(file.role for file in trace.manifest.files):
             try:
                 trace = _proposed(trace, say)
-            except MissingError as lacking:
-                output.echo(f"ztune: no roles are told from what the files do: {lacking}", err=True)
+            except MissingError as error:
+                output.echo(f"ztune: no roles are told from what the files do: {error}", err=True)
     status = recording.exit_status
     if seconds is not None and status == -signal.SIGTERM:
         status = 0  # as it was told

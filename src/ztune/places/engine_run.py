@@ -285,8 +285,9 @@ def limits(
             f"use fewer --jobs, a smaller --sample or another ZTUNE_HOME"
         )
     found: dict[str, Any] = {"memory_limit": room.each}
-    if backing == "file" or free // room.jobs >= _LEAST_FILES:
-        found |= {"backing_dir": str(folder), "file_limit": free // room.jobs}
+    files = free // room.jobs - (work.contents + work.filler if loads else 0)  # the image lies beside them
+    if backing == "file" or files >= _LEAST_FILES:
+        found |= {"backing_dir": str(folder), "file_limit": files}
     return found
 
 

@@ -78,9 +78,10 @@ def read(path: Path) -> list[ResultRow]:
             file.seek(-len(_MAGIC), 2)
             if file.read() != _MAGIC:
                 raise InputError(f"{path} was cut short: its end is missing; copy it again")
-        with pq.ParquetFile(path, page_checksum_verification=True) as parquet:
-            _check_version(path, parquet.schema_arrow)
-            raw = parquet.read().to_pylist()
+            # As an open file, since Arrow takes the name "db-12:30.parquet" for a URI of its own.
+            with pq.ParquetFile(file, page_checksum_verification=True) as parquet:
+                _check_version(path, parquet.schema_arrow)
+                raw = parquet.read().to_pylist()
     except (pa.ArrowException, OSError, ValueError, MemoryError) as error:
         raise InputError(f"{path} can't be read: {reason(error)}") from None
     return [_row(path, number, one) for number, one in enumerate(raw, start=1)]

@@ -173,9 +173,10 @@ def _listen(place: Place, channel: Channel, ended: Ended, tell: Step, say: Say) 
             try:
                 for line in channel.lines():
                     alarm.heard()
-                    if _event(line, ended, begun, tell, say) == "window":
-                        ended.worked.append(place.disks_worked())
-                        if len(ended.worked) == 2:  # its begin and its end
+                    match _event(line, ended, begun, tell, say):
+                        case "window":
+                            ended.worked.append(place.disks_worked())
+                        case "measured":
                             place.measured()
                 return
             except KeyboardInterrupt:
@@ -189,7 +190,7 @@ def _listen(place: Place, channel: Channel, ended: Ended, tell: Step, say: Say) 
 
 
 def _event(line: str, ended: Ended, begun: dict[str, float], tell: Step, say: Say) -> str:
-    """Note an event, and return which it was."""
+    """Note an event, and return which it was; the end of the step that measures is "measured"."""
     try:
         event = json.loads(line)
         kind = str(event["event"])
@@ -203,6 +204,8 @@ def _event(line: str, ended: Ended, begun: dict[str, float], tell: Step, say: Sa
                 begun[step] = now
             elif state == "end" and step in begun:
                 ended.steps[step] = round(now - begun[step], 3)
+                if step == "measure":  # all that measures has read what it reads
+                    kind = "measured"
             with contextlib.suppress(TypeError, ValueError):
                 tell(step, state, float(event.get("share") or 0.0), str(event.get("text") or ""))
         case "log":

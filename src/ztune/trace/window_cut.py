@@ -111,6 +111,7 @@ class _Cut:
             self._made[file[inside & (op == Op.CREATE)]] = True
             made_between[file[~inside & (op == Op.CREATE)]] = True
             self._left[file[(t >= self._ends[-1]) & (op == Op.UNLINK)]] = True
+            self._left[rows["file2"][(t >= self._ends[-1]) & (op == Op.RENAME)]] = True
             gone[file[first & (op == Op.UNLINK)]] = True
             moved = np.isin(op, MOVED) & (rows["size"] > 0)
             before.append(rows[moved & first])

@@ -151,6 +151,17 @@ def test_a_file_without_a_name_gets_one(tmp_path: Path) -> None:
     assert (file.path, file.deleted, file.size_end) == (str(tmp_path / "named"), False, 0)
 
 
+def test_a_file_that_lost_its_name_is_not_taken_for_one_with_its_number(tmp_path: Path) -> None:
+    table = FileTable()
+    (tmp_path / "new").touch()
+    inode = (tmp_path / "new").stat()
+    table.seen(1, 0, f"{tmp_path}/old", inode.st_dev, inode.st_ino, 0, created=True)
+    table.unlink(call(1), f"{tmp_path}/old")
+    table.link(call(2), f"{tmp_path}/elsewhere", str(tmp_path / "new"))
+    [file] = table.select([1], 1, [], RULES).files
+    assert (Path(file.path).name, file.deleted) == ("old", True)
+
+
 def test_exchanged_names() -> None:
     table = FileTable()
     table.seen(1, 0, "/d/a", 1, 11, 5)

@@ -54,6 +54,7 @@ class KnownFile:
     current: list[str] = field(default_factory=list)
     uncertain: bool = False  # known by name only: may turn out to be no regular file
     number: int = 0  # the recorder's; 0: none
+    nameless: bool = False  # made without a name (O_TMPFILE), and none was given yet
 
     @property
     def deleted(self) -> bool:
@@ -122,6 +123,7 @@ class FileTable:
             if links > 0:
                 self._name(index, path)
         self.entries[index].number = number
+        self.entries[index].nameless = links <= 0
         self._numbers[number] = index
         self._inodes[dev, ino] = index
 
@@ -163,7 +165,7 @@ class FileTable:
         """Enter a second name of a file. Not an event of the trace, but the file outlives its first name.
 
         One that has no name (``O_TMPFILE``) is linked by its descriptor: it is told by its inode, which the
-        new name has.
+        new name has, if it is still there.
         """
         old, new = self._real(old), self._real(new)
         index = self._found(old, call) if (nameless := self._nameless(old, new)) is None else nameless
@@ -171,7 +173,7 @@ class FileTable:
         entry.links += 1
         entry.names.append(FileName(t=call.t, path=new))
         if nameless is not None:
-            entry.path = new
+            entry.path, entry.nameless = new, False
         self._name(index, new)
 
     def truncate(self, call: Call, path: str, size: int) -> None:
@@ -331,7 +333,8 @@ class FileTable:
         except (OSError, ValueError):
             return None
         index = self._inodes.get((found.st_dev, found.st_ino))
-        return index if index is not None and not self.entries[index].current else None
+        # One that has lost its name is another: its number was given to a new file.
+        return index if index is not None and self.entries[index].nameless else None
 
     def _move(self, call: Call, index: int, old: str, new: str) -> None:
         """Give a file the name ``new`` in place of ``old``, which is no longer in the table of names."""
