@@ -220,7 +220,7 @@ install_python() {
     "$VENV/bin/python" -m pip install --quiet --disable-pip-version-check --no-input -e '.[dev]' ||
         fail "pip could not install the Python packages (above)."
     # Polars' usual build takes a processor with AVX2 and its like, which many virtual machines do not show.
-    if ! "$VENV/bin/python" -W error::RuntimeWarning -c 'import polars' 2>/dev/null; then
+    if "$VENV/bin/python" -W error::RuntimeWarning -c 'import polars' 2>&1 | grep -q 'Missing required CPU features'; then
         say "this processor has no AVX2 or its like: adding the build of Polars that does without"
         "$VENV/bin/python" -m pip install --quiet --disable-pip-version-check --no-input 'polars[rtcompat]' ||
             fail "pip could not install polars[rtcompat] (above)."

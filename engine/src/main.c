@@ -8,6 +8,7 @@
 #include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/personality.h>
 #include <sys/prctl.h>
@@ -57,14 +58,15 @@ static void on_signal(int sig)
  */
 static void fix_addresses(char **argv)
 {
+	static const char again[] = "ZTUNE_ENGINE_AGAIN"; /* set where it has begun again, whatever came of it */
 	int now = personality(0xffffffff);
 	char self[4096];
 	ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
 
-	if (now == -1 || (now & ADDR_NO_RANDOMIZE) != 0 || n <= 0)
+	if (now == -1 || (now & ADDR_NO_RANDOMIZE) != 0 || n <= 0 || getenv(again) != NULL)
 		return;
 	self[n] = '\0';
-	if (personality((unsigned long)(now | ADDR_NO_RANDOMIZE)) != -1)
+	if (personality((unsigned long)(now | ADDR_NO_RANDOMIZE)) != -1 && setenv(again, "1", 1) == 0)
 		(void)execv(self, argv);
 }
 

@@ -25,7 +25,7 @@
 #define GUARD 4096UL
 #define LOOK_EVERY 256  /* switches */
 #define YIELDS_MOST 100 /* in a row: then time has to pass */
-#define TRIES_MOST 100  /* of locks that others have, in a row */
+#define TRIES_MOST 100  /* of locks that others have, since somebody slept */
 #define SLICE 100000    /* ns: threads that think take turns */
 
 struct vthread {

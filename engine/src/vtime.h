@@ -46,7 +46,10 @@ void vtime_start(void (*func)(void *), void *arg);
 /* Threads count in the order in which they are made, the first is 0. */
 uint64_t vtime_thread_number(void);
 
-/* Ends the process, and says so, where one thread goes on for so many seconds of processor time and never sleeps. */
+/*
+ * Ends the process, and says so, where one thread goes on and never sleeps: after so many seconds of processor time, at
+ * most twice as many.
+ */
 void vtime_limit(int seconds);
 
 /* Called every few switches between threads; it must not sleep. */

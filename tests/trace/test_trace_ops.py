@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from trace_builder import build, files
 
 from ztune.errors import InputError
+from ztune.places.replay import prepare
 from ztune.trace.ops import BlankTails, Threads, export_ops, join_ops, read_ops
 from ztune.trace.prefilled import Prefilled
 from ztune.trace.schema import Flag, Op, Via
@@ -60,6 +61,23 @@ def exported(tmp_path: Path, *events: dict[str, int], deleted: tuple[int, ...] =
     export_ops(trace, tmp_path / "ops.bin")
     records = read_ops(tmp_path / "ops.bin")[1]
     return [{name: int(record[name]) for name in ("op", "file", "file2")} for record in records]
+
+
+def test_what_share_of_the_bytes_was_direct_is_counted_and_said(tmp_path: Path) -> None:
+    events = [
+        {"t": 1, "op": Op.WRITE, "file": 1, "offset": 0, "size": 8192, "flags": Flag.DIRECT},
+        {"t": 2, "op": Op.READ, "file": 1, "offset": 0, "size": 16384},
+        {"t": 3, "op": Op.READ, "file": 1, "offset": 0, "size": 8192, "flags": Flag.DIRECT | Flag.DSYNC},
+        {"t": 4, "op": Op.READ, "file": 0, "offset": 0, "size": 8192, "flags": Flag.DIRECT},  # has no role
+        {"t": 5, "op": Op.TRUNCATE, "file": 1, "offset": 0, "size": 4096, "flags": Flag.DIRECT},
+    ]
+    trace = build(tmp_path / "a.trace", events, FILES)
+    assert export_ops(trace, tmp_path / "ops.bin").direct == 0.5
+    for _ in ("made", "found again"):
+        [said] = [text for text in prepare(trace).warnings if "O_DIRECT" in text]
+        assert said.startswith("50% of the bytes") and "direct=disabled" in said
+    buffered = build(tmp_path / "b.trace", events[1:2], FILES)
+    assert not [text for text in prepare(buffered).warnings if "O_DIRECT" in text]
 
 
 def test_files_without_a_role_are_left_out_and_sync_of_everything_stays(tmp_path: Path) -> None:

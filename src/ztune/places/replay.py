@@ -37,6 +37,12 @@ from ztune.trace.reader import Trace, operations_of
 MIN_TIMEOUT_S = 900.0
 TIMEOUT_FACTOR = 60.0  # of the recorded seconds; a sane layout takes less than one
 CACHED_TRACES = 4  # how many exports of traces are kept
+LEAST_DIRECT = 0.01  # of the bytes read and written
+DIRECT = (
+    "{share:.0%} of the bytes were read and written with O_DIRECT. From OpenZFS 2.3 on these pass by the ARC "
+    "where they can, and what is read are whole records; a replay takes them through the ARC, as ZFS does "
+    "with direct=disabled. Set that with the layout, or measure: `ztune run --from`"
+)
 
 
 def prepare(trace: Trace) -> Inputs:
@@ -52,13 +58,14 @@ def prepare(trace: Trace) -> Inputs:
     with shared_files.locked(folder / "lock"):
         ops, index = folder / "ops.bin", folder / "files.json"
         if ops.is_file() and index.is_file():
-            files = tuple(OpsFile.of_json(f) for f in json.loads(index.read_text()))
+            kept = json.loads(index.read_text())
+            files, direct = tuple(OpsFile.of_json(f) for f in kept["files"]), float(kept["direct"])
         else:
             info: OpsInfo = export_ops(trace, ops)
-            files = tuple(info.files)
+            files, direct = tuple(info.files), info.direct
             with shared_files.replacing(index) as partial:
-                partial.write_text(json.dumps([vars(f) for f in files]))
-        warnings: list[str] = []
+                partial.write_text(json.dumps({"files": [vars(f) for f in files], "direct": direct}))
+        warnings = [DIRECT.format(share=direct)] if direct >= LEAST_DIRECT else []
         content = content_pools(trace, folder, warnings)
         os.utime(folder)
     _prune()

@@ -145,6 +145,7 @@ def export_ops(trace: Trace, path: Path | str) -> OpsInfo:
     tails, done = BlankTails(logs), 0
     header = np.zeros(1, HEADER)
     header[0] = (MAGIC, OPS_VERSION, RECORD.itemsize, nops, len(files), threads.used)
+    moved = directly = 0  # bytes
     with writing(path) as out:
         out.write(header.tobytes())
         for part in trace.parts("t", "dur", "tid", "op", "via", "flags", "file", "file2", "offset", "size"):
@@ -160,7 +161,12 @@ def export_ops(trace: Trace, path: Path | str) -> OpsInfo:
             records["blank"][places[mine] - done] = blanks[mine]
             out.write(records.tobytes())
             done += len(chosen)
-    return OpsInfo(path, nops, threads.used, files, trace.manifest.events - nops)
+            sizes = np.where(np.isin(records["op"], (Op.READ, Op.WRITE)), records["size"], 0)
+            moved += int(sizes.sum())
+            directly += int(sizes[part["flags"][chosen] & Flag.DIRECT != 0].sum())
+    return OpsInfo(
+        path, nops, threads.used, files, trace.manifest.events - nops, directly / moved if moved else 0.0
+    )
 
 
 def join_ops(first: Path | None, second: Path, target: Path, start_ns: int, end_ns: int) -> None:
