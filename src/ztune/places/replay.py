@@ -39,9 +39,8 @@ TIMEOUT_FACTOR = 60.0  # of the recorded seconds; a sane layout takes less than 
 CACHED_TRACES = 4  # how many exports of traces are kept
 LEAST_DIRECT = 0.01  # of the bytes read and written
 DIRECT = (
-    "{share:.0%} of the bytes were read and written with O_DIRECT. From OpenZFS 2.3 on these pass by the ARC "
-    "where they can, and what is read are whole records; a replay takes them through the ARC, as ZFS does "
-    "with direct=disabled. Set that with the layout, or measure: `ztune run --from`"
+    "{share:.0%} of the bytes went by O_DIRECT, which OpenZFS from 2.3 on takes past the ARC. A replay does "
+    "not, as with direct=disabled: set that with the layout, or measure by `ztune run --from`"
 )
 
 
