@@ -62,6 +62,7 @@ class Fitting:
             for i in folded[:spare]:
                 widths[i] += 1
             spare -= len(folded[:spare])
-        for column, width in zip(made, widths, strict=True):
+        first = self.table.columns[len(self.least) - 1]
+        for column, width in zip([first, *made], [self.least[-1] + spare, *widths], strict=True):
             column.width = width
         return True
