@@ -171,7 +171,7 @@ static void look_at_switches(int signal)
 
 void vtime_limit(int seconds)
 {
-	/* The first look finds what was counted since the one before; so it takes between one and two times as long. */
+	/* It is noticed by two looks between which nobody took turns; the last turn may be just after the one before. */
 	struct itimerval every = {{seconds, 0}, {seconds, 0}};
 	struct sigaction look = {.sa_handler = look_at_switches, .sa_flags = SA_RESTART};
 

@@ -273,7 +273,9 @@ def limits(
             f"{room.memory >> 20} MiB of this machine's memory; "
             f"use fewer --jobs, a smaller --arc, a smaller --sample, or free memory"
         )
-    need = room.jobs * (work.contents + work.filler) * (2 if loads else 1)
+    pools = work.contents + work.filler
+    image = pools if loads else 0
+    need = room.jobs * (pools + image)
     free = engine_limits.disk_bytes(folder)
     if need > free and backing == "file":
         loaded.drop()
@@ -285,7 +287,7 @@ def limits(
             f"use fewer --jobs, a smaller --sample or another ZTUNE_HOME"
         )
     found: dict[str, Any] = {"memory_limit": room.each}
-    files = free // room.jobs - (work.contents + work.filler if loads else 0)  # the image lies beside them
+    files = free // room.jobs - image
     if backing == "file" or files >= _LEAST_FILES:
         found |= {"backing_dir": str(folder), "file_limit": files}
     return found

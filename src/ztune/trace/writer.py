@@ -28,7 +28,7 @@ from pydantic import ValidationError
 from ztune import __version__
 from ztune.errors import InputError, ZtuneError, unwritten
 from ztune.files import umask
-from ztune.trace import check, parquet
+from ztune.trace import check
 from ztune.trace.columns import EVENTS
 from ztune.trace.manifest import (
     EVENTS_FILE,
@@ -40,6 +40,7 @@ from ztune.trace.manifest import (
     first_problem,
     write_synced,
 )
+from ztune.trace.parquet import opened
 from ztune.trace.spool import PART_ROWS, Part, Spool
 
 # One event; the same names and types as EVENTS, without padding (54 bytes).
@@ -137,7 +138,7 @@ class TraceWriter:
         with self._writing():
             self._spool.close()
             rows = _in_order(self._chunks, self._times)
-            events = _write_events(self.partial / EVENTS_FILE, rows, len(fields.get("files", [])))
+            parquet = _write_events(self.partial / EVENTS_FILE, rows, len(fields.get("files", [])))
             self._spool_path.unlink()
             try:
                 manifest = Manifest(
@@ -147,7 +148,7 @@ class TraceWriter:
                         "complete": not fields.get("dropped", 0),
                         **fields,
                         "events": self.events,
-                        "parquet": {EVENTS_FILE: events},
+                        "parquet": {EVENTS_FILE: parquet},
                     }
                 )
             except ValidationError as error:
@@ -257,7 +258,7 @@ def _write_events(path: Path, sorted_rows: Iterable[npt.NDArray[np.void]], files
         out.write_batch(pa.RecordBatch.from_arrays([group[n] for n in EVENTS.names], schema=EVENTS))
 
     with (
-        parquet.opened(path, "wb") as file,
+        opened(path, "wb") as file,
         pq.ParquetWriter(
             file,
             EVENTS,

@@ -205,6 +205,9 @@ def test_a_folder_below_a_bind_mount_has_the_names_of_both() -> None:
     assert mounts.names(Path("/srv/pg/main")) == {"/var/lib/pg/main", "/srv/pg/main"}
     assert mounts.names(Path("/srv")) == {"/srv", "/var/lib/pg"}
     assert mounts.names(Path("/nowhere/x")) == {"/nowhere/x"}
+    # What lies on top counts, whatever lies below: an automount whose bind has come.
+    mounts.add("4 1 0:8 / /data rw - autofs systemd-1 rw\n5 4 8:1 /srv/pg /data rw - ext4 /dev/sda1 rw\n")
+    assert mounts.names(Path("/data/main")) == {"/data/main", "/var/lib/pg/main", "/srv/pg/main"}
 
 
 def test_paths_are_made_absolute_by_the_mounts() -> None:

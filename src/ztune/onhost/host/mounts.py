@@ -59,11 +59,16 @@ def below(path: Path, mounts: list[MountInfo]) -> list[MountInfo]:
     return [m for m in mounts if m.point == path or path in m.point.parents]
 
 
+def over(path: Path, mounts: list[MountInfo]) -> MountInfo | None:
+    """Return the mount that ``path``, without symbolic links, lies in; of several at one point the last."""
+    on = [mount for mount in reversed(mounts) if path.is_relative_to(mount.point)]
+    return max(on, key=lambda mount: len(mount.point.parts), default=None)
+
+
 def is_share(path: Path) -> bool:
     """Whether ``path`` lies in what the machine below shares with this one, as the lab's does."""
-    real = Path(os.path.realpath(path))
-    on = [mount for mount in table() if mount.point == real or mount.point in real.parents]
-    return bool(on) and max(on, key=lambda mount: len(mount.point.parts)).type == "9p"
+    mount = over(Path(os.path.realpath(path)), table())
+    return mount is not None and mount.type == "9p"
 
 
 def uses(pid: int, path: Path) -> bool:

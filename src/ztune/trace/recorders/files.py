@@ -6,7 +6,6 @@ well. The table follows which file a name stood for, and turns these calls into 
 
 from __future__ import annotations
 
-import itertools
 import os
 import re
 import stat
@@ -373,6 +372,7 @@ class Mounts:
 
     def __init__(self) -> None:
         self._by_device: dict[int, list[MountInfo]] = {}
+        self._all: list[MountInfo] = []  # in the kernel's order: later ones lie on top
         self.texts: list[str] = []
 
     def read(self, pid: int | str = "self") -> None:
@@ -389,6 +389,7 @@ class Mounts:
             known = self._by_device.setdefault(os.makedev(*mount.device), [])
             if mount not in known:
                 known.append(mount)
+                self._all.append(mount)
 
     def absolute(self, dev: int, inside: str) -> str:
         """Return the path of a file from its path inside its file system (begins with /)."""
@@ -404,28 +405,19 @@ class Mounts:
 
     def names(self, path: Path) -> set[str]:
         """Return the names of a folder or file, and of parts of it: a bind mount gives further ones."""
-        real = os.path.realpath(path)
-        inner: MountInfo | None = None
-        for mount in itertools.chain.from_iterable(self._by_device.values()):
-            if _is_within(real, str(mount.point)) and (
-                inner is None or len(str(mount.point)) >= len(str(inner.point))
-            ):
-                inner = mount
-        if inner is None:
-            return {real}
-        inside = inner.root.rstrip("/") + real[len(str(inner.point).rstrip("/")) :]
-        names = {real}
-        for mount in self._by_device[os.makedev(*inner.device)]:
-            if _is_within(inside, mount.root):
-                names.add(str(mount.point).rstrip("/") + inside[len(mount.root.rstrip("/")) :])
-            elif _is_within(mount.root, inside):
-                names.add(str(mount.point))
+        real = Path(os.path.realpath(path))
+        names = {str(real)}
+        mount = mounts.over(real, self._all)
+        if mount is None:
+            return names
+        inside = Path(mount.root) / real.relative_to(mount.point)
+        for other in self._by_device[os.makedev(*mount.device)]:
+            if inside.is_relative_to(other.root):
+                names.add(str(other.point / inside.relative_to(other.root)))
+            elif Path(other.root).is_relative_to(inside):
+                names.add(str(other.point))
         return names
 
     def of(self, dev: int) -> MountInfo | None:
         """Return the first mount of the file system with this device number."""
         return next(iter(self._by_device.get(dev, [])), None)
-
-
-def _is_within(path: str, folder: str) -> bool:
-    return path == folder or path.startswith(folder.rstrip("/") + "/")
