@@ -4,8 +4,9 @@
 int64_t fl_immediate_write_sz = 32768;
 void (*fl_logged)(fl_file_t *, uint64_t, uint64_t);
 
-/* zfs_read() works in pieces that end at multiples of this. */
+/* zfs_read() works in pieces that end at multiples of this, and of the other with Direct I/O. */
 #define READ_CHUNK (1ULL << 20)
+#define READ_DIRECT_CHUNK ((uint64_t)DMU_MAX_ACCESS)
 /* A transaction takes at most half of what one may touch. */
 #define WRITE_CHUNK (DMU_MAX_ACCESS >> 1)
 
@@ -21,6 +22,27 @@ static void got_data(zgd_t *zgd, int error)
 	zfs_rangelock_exit(zgd->zgd_lr);
 	fl_unuse(f);
 	kmem_free(zgd, sizeof(*zgd));
+}
+
+/* Whether a write of the group went past the cache: its block is in its place already, and here is where. */
+static bool written_directly(dmu_buf_t *buf, uint64_t txg, blkptr_t *bp)
+{
+#if OPENZFS_NUMBER >= 20300
+	dmu_buf_impl_t *db = (dmu_buf_impl_t *)buf;
+	dbuf_dirty_record_t *dr;
+	bool direct;
+
+	mutex_enter(&db->db_mtx);
+	dr = dbuf_find_dirty_eq(db, txg);
+	direct = dr != NULL && dr->dt.dl.dr_diowrite;
+	if (direct)
+		*bp = dr->dt.dl.dr_overridden_by;
+	mutex_exit(&db->db_mtx);
+	return direct;
+#else
+	(void)buf, (void)txg, (void)bp;
+	return false;
+#endif
 }
 
 int fl_get_data(void *arg, uint64_t gen, lr_write_t *lr, char *buf, struct lwb *lwb, zio_t *zio)
@@ -68,6 +90,10 @@ int fl_get_data(void *arg, uint64_t gen, lr_write_t *lr, char *buf, struct lwb *
 		error = dmu_buf_hold(f->vol->os, f->object, offset, zgd, &zgd->zgd_db, DMU_READ_NO_PREFETCH);
 #endif
 	}
+	if (error == 0 && written_directly(zgd->zgd_db, lr->lr_common.lrc_txg, &lr->lr_blkptr)) {
+		got_data(zgd, 0);
+		return 0;
+	}
 	if (error == 0) {
 		zgd->zgd_bp = &lr->lr_blkptr;
 		error = dmu_sync(zio, lr->lr_common.lrc_txg, got_data, zgd);
@@ -104,11 +130,61 @@ static void accessed(fl_file_t *f)
 	mutex_exit(&f->attr_lock);
 }
 
-int fl_read(fl_file_t *f, uint64_t offset, void *buf, uint64_t len, uint64_t *got)
+/* How the data of a call goes: through the ARC, through it without being kept for long, or past it. */
+typedef enum { WAY_CACHED, WAY_UNCACHED, WAY_DIRECT } way_t;
+
+#if OPENZFS_NUMBER >= 20400
+#define KEPT(way) ((way) == WAY_CACHED ? DMU_READ_PREFETCH : DMU_READ_PREFETCH | DMU_UNCACHEDIO)
+#else
+#define KEPT(way) DMU_READ_PREFETCH
+#endif
+
+/*
+ * As zfs_setup_direct() decides by O_DIRECT, the property `direct` and whole pages.  OpenZFS 2.3 refuses a call of
+ * O_DIRECT that is not of whole pages; it goes through the ARC here, as it does from 2.4 on.
+ */
+static way_t way_of(const fl_file_t *f, uint64_t offset, uint64_t len, bool writes, int flags)
+{
+#if OPENZFS_NUMBER >= 20300
+	bool asked = (flags & FL_DIRECT) != 0, always = f->vol->os->os_direct == ZFS_DIRECT_ALWAYS;
+	bool pages = (offset | len) % PAGESIZE == 0, part = writes && len < f->block;
+	way_t other = OPENZFS_NUMBER >= 20400 ? WAY_UNCACHED : WAY_CACHED;
+
+	if (!asked && !always)
+		return WAY_CACHED;
+	if (f->vol->os->os_direct == ZFS_DIRECT_DISABLED || !pages)
+		return other;
+	/* Of less than a record nothing goes past the ARC.  2.3 takes it for Direct I/O if it was asked for. */
+	if (part && (OPENZFS_NUMBER >= 20400 || !asked))
+		return other;
+	return WAY_DIRECT;
+#else
+	(void)f, (void)offset, (void)len, (void)writes, (void)flags;
+	return WAY_CACHED;
+#endif
+}
+
+/* Bytes of whole records, from the disks. */
+static int read_past(fl_file_t *f, uint64_t offset, void *buf, uint64_t len)
+{
+#if OPENZFS_NUMBER >= 20300
+	abd_t *abd = abd_get_from_buf(buf, len);
+	int error = dmu_read_abd(f->dn, offset, len, abd, DMU_DIRECTIO);
+
+	abd_free(abd);
+	return error;
+#else
+	(void)f, (void)offset, (void)buf, (void)len;
+	return SET_ERROR(ENOTSUP);
+#endif
+}
+
+int fl_read(fl_file_t *f, uint64_t offset, void *buf, uint64_t len, int flags, uint64_t *got)
 {
 	zfs_locked_range_t *lr;
-	uint64_t done = 0;
+	uint64_t done = 0, past = 0;
 	int error = 0;
+	way_t way;
 
 	*got = 0;
 	if (len == 0)
@@ -119,11 +195,23 @@ int fl_read(fl_file_t *f, uint64_t offset, void *buf, uint64_t len, uint64_t *go
 		accessed(f);
 	lr = zfs_rangelock_enter(&f->lock, offset, len, RL_READER);
 	if (offset < f->size) {
+		way = way_of(f, offset, len, false, flags);
 		len = MIN(len, f->size - offset);
+		/* The end of a file that is no whole page comes from the ARC. */
+		if (way == WAY_DIRECT)
+			past = P2ALIGN_TYPED(len, (uint64_t)PAGESIZE, uint64_t);
+		while (done < past && error == 0) {
+			uint64_t at = offset + done,
+				 n = MIN(past - done, READ_DIRECT_CHUNK - P2PHASE(at, READ_DIRECT_CHUNK));
+
+			error = read_past(f, at, (char *)buf + done, n);
+			if (error == 0)
+				done += n;
+		}
 		while (done < len && error == 0) {
 			uint64_t at = offset + done, n = MIN(len - done, READ_CHUNK - P2PHASE(at, READ_CHUNK));
 
-			error = dmu_read_by_dnode(f->dn, at, n, (char *)buf + done, DMU_READ_PREFETCH);
+			error = dmu_read_by_dnode(f->dn, at, n, (char *)buf + done, KEPT(way));
 			if (error == 0) {
 				processor_copied(f->vol->os, n);
 				done += n;
@@ -136,14 +224,14 @@ int fl_read(fl_file_t *f, uint64_t offset, void *buf, uint64_t len, uint64_t *go
 }
 
 /* Which kind of record a write gets, as the POSIX layer chooses. */
-static itx_wr_state_t record_kind(const fl_file_t *f, uint64_t len, bool commit)
+static itx_wr_state_t record_kind(const fl_file_t *f, uint64_t len, way_t way, bool commit)
 {
 	zilog_t *zil = f->vol->zil;
 
 #if OPENZFS_NUMBER >= 20400
-	return zil_write_state(zil, len, f->block, B_FALSE, commit);
+	return zil_write_state(zil, len, f->block, way == WAY_DIRECT, commit);
 #else
-	if (zil->zl_logbias == ZFS_LOGBIAS_THROUGHPUT)
+	if (zil->zl_logbias == ZFS_LOGBIAS_THROUGHPUT || way == WAY_DIRECT)
 		return WR_INDIRECT;
 	if (!spa_has_slogs(zil->zl_spa) && (int64_t)len >= fl_immediate_write_sz)
 		return WR_INDIRECT;
@@ -151,10 +239,10 @@ static itx_wr_state_t record_kind(const fl_file_t *f, uint64_t len, bool commit)
 #endif
 }
 
-static void log_write(fl_file_t *f, dmu_tx_t *tx, uint64_t offset, uint64_t len, bool commit)
+static void log_write(fl_file_t *f, dmu_tx_t *tx, uint64_t offset, uint64_t len, way_t way, bool commit)
 {
 	fl_volume_t *vol = f->vol;
-	itx_wr_state_t kind = record_kind(f, len, commit);
+	itx_wr_state_t kind = record_kind(f, len, way, commit);
 	uint64_t left = len;
 
 	if (zil_replaying(vol->zil, tx) || f->unlinked)
@@ -250,20 +338,75 @@ static void reach(fl_file_t *f, uint64_t end)
 		;
 }
 
+/* Whole records, to the disks before this returns. */
+static int write_past(fl_file_t *f, uint64_t offset, const void *buf, uint64_t len, dmu_tx_t *tx)
+{
+#if OPENZFS_NUMBER >= 20300
+	abd_t *abd = abd_get_from_buf((void *)(uintptr_t)buf, len);
+	int error = dmu_write_abd(f->dn, offset, len, abd, DMU_DIRECTIO, tx);
+
+	abd_free(abd);
+	return error;
+#else
+	(void)f, (void)offset, (void)buf, (void)len, (void)tx;
+	return SET_ERROR(ENOTSUP);
+#endif
+}
+
+static int write_cached(fl_file_t *f, uint64_t offset, const void *buf, uint64_t len, way_t way, dmu_tx_t *tx)
+{
+	int error = DN_WRITE(f->dn, offset, len, buf, tx, KEPT(way));
+
+	(void)way; /* older versions keep all */
+	if (error == 0)
+		processor_copied(f->vol->os, len);
+	return error;
+}
+
+/* Direct I/O passes whole records by the ARC; what lies before and behind them goes through it. */
+static int write_data(fl_file_t *f, uint64_t offset, const void *buf, uint64_t len, way_t way, dmu_tx_t *tx)
+{
+	uint64_t block = f->dn->dn_datablksz, n;
+	int error = 0;
+
+	for (uint64_t done = 0; done < len && error == 0; done += n) {
+		uint64_t at = offset + done, phase = at % block;
+		const char *from = (const char *)buf + done;
+
+		n = len - done;
+		if (way != WAY_DIRECT || n < block) {
+			error = write_cached(f, at, from, n, way, tx);
+		} else if (phase == 0) {
+			n -= n % block;
+			error = write_past(f, at, from, n, tx);
+		} else {
+			/* As many bytes as the record has before it, until one begins: so dmu_write_uio_dnode(). */
+			n = phase;
+			error = write_cached(f, at, from, n, way, tx);
+		}
+	}
+	return error;
+}
+
 int fl_write(fl_file_t *f, uint64_t offset, const void *buf, uint64_t len, int flags, bool *commit)
 {
 	zfs_locked_range_t *lr;
 	uint64_t done = 0, end, block;
+	way_t way, asked;
 	int error = 0;
 
 	*commit = (flags & FL_SYNC) != 0 || fl_always_sync(f->vol);
 	if (len == 0)
 		return 0;
+	asked = way_of(f, offset, len, true, flags);
 	lr = zfs_rangelock_enter(&f->lock, offset, len, RL_WRITER);
 	end = MAX(f->size, offset + len);
 	while (done < len) {
 		uint64_t at = offset + done, n;
 		dmu_tx_t *tx;
+
+		/* A block that is to grow is read from the ARC, so what it gets goes there. */
+		way = asked == WAY_DIRECT && lr->lr_length == UINT64_MAX ? WAY_CACHED : asked;
 
 		block = f->block;
 		if (lr->lr_length == UINT64_MAX && f->size <= f->block)
@@ -271,7 +414,7 @@ int fl_write(fl_file_t *f, uint64_t offset, const void *buf, uint64_t len, int f
 		/*
 		 * Appending whole blocks, the POSIX layer takes one block per transaction (and so per log record).
 		 */
-		if (len - done >= block && at >= f->size && at % block == 0 &&
+		if (way != WAY_DIRECT && len - done >= block && at >= f->size && at % block == 0 &&
 		    (block >= SPA_OLD_MAXBLOCKSIZE || len - done < 4 * block))
 			n = block;
 		else
@@ -285,15 +428,14 @@ int fl_write(fl_file_t *f, uint64_t offset, const void *buf, uint64_t len, int f
 			grow_block(f, block, tx);
 			zfs_rangelock_reduce(lr, at, len - done);
 		}
-		error = DN_WRITE(f->dn, at, n, (const char *)buf + done, tx);
+		error = write_data(f, at, (const char *)buf + done, n, way, tx);
 		if (error != 0) {
 			dmu_tx_commit(tx);
 			break;
 		}
-		processor_copied(f->vol->os, n);
 		reach(f, f->vol->replay_eof != 0 ? MIN(at + n, f->vol->replay_eof) : at + n);
 		fl_touch(f, tx);
-		log_write(f, tx, at, n, *commit);
+		log_write(f, tx, at, n, way, *commit);
 		dmu_tx_commit(tx);
 		done += n;
 	}

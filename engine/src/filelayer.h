@@ -20,7 +20,8 @@ typedef struct fl_volume fl_volume_t;
 typedef struct fl_file fl_file_t;
 
 enum {
-	FL_SYNC = 1 /* the file is open with O_SYNC or O_DSYNC, or the call asks for it */
+	FL_SYNC = 1,  /* the file is open with O_SYNC or O_DSYNC, or the call asks for it */
+	FL_DIRECT = 2 /* the file is open with O_DIRECT, and the caller's memory begins at a page */
 };
 
 /* Intent log records made, by kind. */
@@ -113,7 +114,7 @@ int fl_listxattr(fl_file_t *file, char *names, size_t room, size_t *len);
 
 /* --- data --- */
 
-int fl_read(fl_file_t *file, uint64_t offset, void *buf, uint64_t len, uint64_t *got);
+int fl_read(fl_file_t *file, uint64_t offset, void *buf, uint64_t len, int flags, uint64_t *got);
 int fl_write(fl_file_t *file, uint64_t offset, const void *buf, uint64_t len, int flags, bool *commit);
 /* For how many ns the calling thread's transactions have waited to begin, so far: for room among what is dirty. */
 uint64_t fl_room_waited(void);

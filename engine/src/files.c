@@ -127,21 +127,40 @@ static int unlink_file(rfile_t *f, bool *commit)
 	return 0;
 }
 
-int files_read(rfile_t *f, uint64_t off, uint64_t left, uint64_t *total)
+/* How a call reaches its file. */
+static int how(const op_t *o)
 {
-	uint64_t got = 1;
-	int error = 0;
+	return ((o->flags & (OPF_SYNC | OPF_DSYNC)) != 0 ? FL_SYNC : 0) |
+	    ((o->flags & OPF_DIRECT) != 0 ? FL_DIRECT : 0);
+}
 
+static int read_range(rfile_t *f, uint64_t off, uint64_t left, int flags, uint64_t *total)
+{
+	/* Its own: Direct I/O has the disks write here, and a checksum taken of it while others read would be wrong. */
+	uint8_t *buf = malloc(MIN(left, REPLAY_PIECE) + 1);
+	uint64_t got = 1;
+	int error = 0, rc = 0;
+
+	if (buf == NULL)
+		abort();
 	*total = 0;
-	while (left > 0 && got > 0 && error == 0) {
-		error = fl_read(f->f, off, R.sink, MIN(left, REPLAY_PIECE), &got);
-		if (error == 0 && R.spec->verify && shadow_check(f, off, got, R.sink) != 0)
-			return EXIT_FAILED;
+	while (left > 0 && got > 0 && error == 0 && rc == 0) {
+		error = fl_read(f->f, off, buf, MIN(left, REPLAY_PIECE), flags, &got);
+		if (error == 0 && R.spec->verify)
+			rc = shadow_check(f, off, got, buf);
 		left -= got;
 		off += got;
 		*total += got;
 	}
-	return error != 0 ? replay_failed(error, "Reading", f) : 0;
+	free(buf);
+	if (error != 0)
+		return replay_failed(error, "Reading", f);
+	return rc != 0 ? EXIT_FAILED : 0;
+}
+
+int files_read(rfile_t *f, uint64_t off, uint64_t left, uint64_t *total)
+{
+	return read_range(f, off, left, 0, total);
 }
 
 static int op_read(const op_t *o, rfile_t *f)
@@ -152,7 +171,7 @@ static int op_read(const op_t *o, rfile_t *f)
 	int rc;
 
 	R.r->reads += each;
-	rc = files_read(f, (uint64_t)o->offset, (uint64_t)o->size, &got);
+	rc = read_range(f, (uint64_t)o->offset, (uint64_t)o->size, how(o), &got);
 	R.r->read_bytes += (double)got * each;
 	files_note(&R.r->read_lat, &R.r->dataset_waits[f->dataset].read, replay_now() - start, each);
 	return rc;
@@ -210,7 +229,6 @@ int files_age(const spec_file_t *f, uint64_t off, uint64_t len)
 
 static int op_write(const op_t *o, rfile_t *f, bool *commit)
 {
-	bool sync = (o->flags & (OPF_SYNC | OPF_DSYNC)) != 0;
 	int64_t start = replay_now(), took, room = (int64_t)fl_room_waited();
 	double each = stands_for_call(f, o);
 	waits_t *waits = &R.r->dataset_waits[f->dataset].write;
@@ -220,8 +238,8 @@ static int op_write(const op_t *o, rfile_t *f, bool *commit)
 	R.r->write_bytes += (double)o->size * each;
 	f->written += (double)o->size;
 	f->stood_for += (double)o->size * each;
-	R.r->syncs += sync;
-	rc = write_range(f, (uint64_t)o->offset, (uint64_t)o->size, bytes_of(o), sync ? FL_SYNC : 0, commit);
+	R.r->syncs += (how(o) & FL_SYNC) != 0;
+	rc = write_range(f, (uint64_t)o->offset, (uint64_t)o->size, bytes_of(o), how(o), commit);
 	took = replay_now() - start;
 	room = (int64_t)fl_room_waited() - room;
 	if (room > 0 && each > 1.0) {
@@ -256,7 +274,7 @@ static int op_copy(const op_t *o, rfile_t *f, rfile_t *src, bool *commit)
 		int error;
 
 		n = MIN(left, REPLAY_PIECE);
-		error = fl_read(src->f, off, buf, n, &got);
+		error = fl_read(src->f, off, buf, n, 0, &got);
 		R.r->read_bytes += (double)got * each;
 		if (error != 0)
 			rc = replay_failed(error, "Reading", src);

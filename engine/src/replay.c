@@ -86,13 +86,12 @@ static int prepare(void)
 	R.vols = calloc(R.spec->ndatasets + 1, sizeof(fl_volume_t *));
 	R.content = calloc(R.spec->ncontent + 1, sizeof(*R.content));
 	R.threads = calloc((size_t)R.ops->nthreads + 1, sizeof(*R.threads));
-	R.sink = malloc(largest);
 	R.buf = malloc(largest);
 	R.r->dataset_space = calloc(R.spec->ndatasets + 1, sizeof(space_t));
 	R.r->dataset_waits = calloc(R.spec->ndatasets + 1, sizeof(dataset_waits_t));
 	R.r->role_syncs = calloc(R.spec->ncontent + 1, sizeof(waits_t));
-	if (R.files == NULL || R.vols == NULL || R.content == NULL || R.threads == NULL || R.sink == NULL ||
-	    R.buf == NULL || R.r->dataset_space == NULL || R.r->dataset_waits == NULL || R.r->role_syncs == NULL)
+	if (R.files == NULL || R.vols == NULL || R.content == NULL || R.threads == NULL || R.buf == NULL ||
+	    R.r->dataset_space == NULL || R.r->dataset_waits == NULL || R.r->role_syncs == NULL)
 		abort();
 	for (size_t i = 0; i < R.spec->ncontent; i++)
 		if (content_open(R.spec->content[i].path, &R.content[i], R.err) != 0)

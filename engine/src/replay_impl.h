@@ -106,7 +106,6 @@ typedef struct {
 	size_t nfiles;
 	thread_t *threads;
 	uint8_t *buf;  /* of the load */
-	uint8_t *sink; /* what is read, and nobody looks at */
 	order_t order;
 	double busy;    /* closed: how much of what threads that share a log do between calls is the processors' work */
 	int64_t *ended; /* by sync, the trace time at which it was done */

@@ -115,7 +115,7 @@ static const char *check(err_t *e)
 	if (pool_last_txg(0) != txg + 1)
 		return "transaction groups are not one by one";
 	memcpy(out + 8192, out, 8192);
-	if (fl_read(f, 0, in, BYTES, &got) != 0 || got != BYTES || memcmp(in, out, BYTES) != 0)
+	if (fl_read(f, 0, in, BYTES, 0, &got) != 0 || got != BYTES || memcmp(in, out, BYTES) != 0)
 		return "a file reads back wrong";
 	fl_release(f, 1);
 	fl_volume_close(vols[0]);
@@ -126,7 +126,7 @@ static const char *check(err_t *e)
 	if (fl_lookup(fl_root(vols[0]), "x", &f) != 0 || fl_size(f) != BYTES || fl_block_size(f) != 16384)
 		return "a file is not as it was before the pool's import";
 	pool_arc(&a0);
-	if (fl_read(f, 0, in, BYTES, &got) != 0 || memcmp(in, out, BYTES) != 0)
+	if (fl_read(f, 0, in, BYTES, 0, &got) != 0 || memcmp(in, out, BYTES) != 0)
 		return "a file reads back wrong after the pool's import";
 	pool_arc(&a1);
 	if (a1.misses <= a0.misses)

@@ -89,12 +89,13 @@
 #define SET_BIRTH(bp, txg) ((bp)->blk_birth = (txg))
 #endif
 
+/* Newer versions are told by `flags` how much to keep of it; older ones keep all. */
 #if OPENZFS_NUMBER >= 20400
-#define DN_WRITE(dn, off, len, buf, tx) dmu_write_by_dnode((dn), (off), (len), (buf), (tx), DMU_READ_PREFETCH)
+#define DN_WRITE(dn, off, len, buf, tx, flags) dmu_write_by_dnode((dn), (off), (len), (buf), (tx), (flags))
 #elif OPENZFS_NUMBER >= 20300
-#define DN_WRITE(dn, off, len, buf, tx) dmu_write_by_dnode((dn), (off), (len), (buf), (tx))
+#define DN_WRITE(dn, off, len, buf, tx, flags) dmu_write_by_dnode((dn), (off), (len), (buf), (tx))
 #else /* could not fail then */
-#define DN_WRITE(dn, off, len, buf, tx) (dmu_write_by_dnode((dn), (off), (len), (buf), (tx)), 0)
+#define DN_WRITE(dn, off, len, buf, tx, flags) (dmu_write_by_dnode((dn), (off), (len), (buf), (tx)), 0)
 #endif
 
 #endif

@@ -519,6 +519,15 @@ static void how(const front_t *front, struct fuse_file_info *fi)
 	fi->noflush = 1;
 }
 
+/* How the call that fi is of reaches its file. */
+static int flags_of(const struct fuse_file_info *fi)
+{
+	/* The kernel's own write-back of pages has no open file, and is followed by an fsync where it must be. */
+	if (fi->writepage)
+		return 0;
+	return ((fi->flags & (O_SYNC | O_DSYNC)) != 0 ? FL_SYNC : 0) | ((fi->flags & O_DIRECT) != 0 ? FL_DIRECT : 0);
+}
+
 static void op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
 	(void)ino;
@@ -555,13 +564,12 @@ static void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset, s
 	uint64_t got = 0, began;
 	int error;
 
-	(void)fi;
 	if (buf == NULL) {
 		(void)fuse_reply_err(req, ENOMEM);
 		return;
 	}
 	began = latency_now();
-	error = fl_read(file_of(req, ino), (uint64_t)offset, buf, size, &got);
+	error = fl_read(file_of(req, ino), (uint64_t)offset, buf, size, flags_of(fi), &got);
 	latency_note(&front_of(req)->calls->read, began, got);
 	if (error == 0)
 		(void)fuse_reply_buf(req, buf, got);
@@ -590,8 +598,6 @@ static void op_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t siz
     struct fuse_file_info *fi)
 {
 	fl_file_t *f = file_of(req, ino);
-	/* The kernel's own write-back of pages has no open file, and is followed by an fsync where it must be. */
-	int flags = !fi->writepage && (fi->flags & (O_SYNC | O_DSYNC)) ? FL_SYNC : 0;
 	uint64_t began;
 	bool sync;
 	int error;
@@ -601,7 +607,7 @@ static void op_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t siz
 		return;
 	}
 	began = latency_now();
-	error = fl_write(f, (uint64_t)offset, buf, size, flags, &sync);
+	error = fl_write(f, (uint64_t)offset, buf, size, flags_of(fi), &sync);
 	latency_note(&front_of(req)->calls->write, began, error == 0 ? size : 0);
 	if (error != 0) {
 		(void)fuse_reply_err(req, error);

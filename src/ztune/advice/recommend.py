@@ -387,7 +387,7 @@ def _roles(
     modelled = chosen.basis == "modelled"
     facts = dataset_facts(chosen, dataset, workload, manifest)
     # A replay models some properties; trials had them all, as far as the file system has them.
-    names = [*REPLAYED] if modelled else [*dataset.properties]
+    names = [n for n in REPLAYED if n in dataset.properties] if modelled else [*dataset.properties]
     if chosen.layout.pool(dataset.pool).filesystem != "zfs":
         names = []
     properties = []

@@ -200,7 +200,11 @@ def _roles(ids: Sequence[str], search: Search, layout: Layout) -> list[RoleRow]:
         here = [(run, f) for run, f in zip(ids, search.fields, strict=True) if dataset.key in f.roles]
         tried = all(
             any(
-                all(setting(c.settings, f"{dataset.key}.{n}") == dataset.properties[n] for n in REPLAYED)
+                all(
+                    setting(c.settings, f"{dataset.key}.{n}")
+                    == dataset.properties.get(n, PROPERTIES[n].default)
+                    for n in REPLAYED
+                )
                 for c in field.layouts
             )
             for _, field in here

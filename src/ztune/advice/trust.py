@@ -13,7 +13,7 @@ from ztune.analysis.metrics import number_at
 from ztune.analysis.results import LayoutResult, Results
 from ztune.analysis.standing import Standing
 from ztune.analysis.stats import ratio
-from ztune.onhost.properties import PROPERTIES, REPLAYED
+from ztune.onhost.properties import PROPERTIES, STATED
 from ztune.runs import offered
 from ztune.runs.follow import followed
 from ztune.runs.search import stopped
@@ -339,7 +339,7 @@ def not_tested(
 
     same: dict[str, list[str]] = {}
     for dataset in chosen.layout.datasets:
-        for name in REPLAYED if modelled else dataset.properties:
+        for name in STATED if modelled else dataset.properties:
             key = f"{dataset.key}.{name}"
             if modelled and name == "special_small_blocks" and chosen.settings.get("special") == "none":
                 continue

@@ -257,8 +257,7 @@ PROPERTIES: dict[str, Property] = {
             "standard",
             "disabled, standard or always",
             _choice("disabled", "standard", "always"),
-            "What O_DIRECT does (OpenZFS 2.3 and later).",
-            replayed=False,
+            "What O_DIRECT does (OpenZFS 2.3 and later): whole records past the ARC, or nothing; or all I/O so.",
             since="2.3",
         ),
         Property(
@@ -308,6 +307,8 @@ PROPERTIES: dict[str, Property] = {
 
 ALIASES = {"recsize": "recordsize", "compress": "compression", "rdonly": "readonly", "dnsize": "dnodesize"}
 REPLAYED = tuple(name for name, p in PROPERTIES.items() if p.replayed)
+STATED = tuple(name for name in REPLAYED if PROPERTIES[name].since == Property.since)
+"""What every dataset of a layout says, be it ZFS's default: each version of OpenZFS has it."""
 MOUNTED = (*REPLAYED, "atime", "relatime")
 """What a mount has of a dataset's properties: a trace does not say when access times changed."""
 

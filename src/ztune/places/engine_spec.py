@@ -52,7 +52,7 @@ def engine_spec(study: Study, layout: Layout, seed: int) -> dict[str, Any]:
 
 def _dataset(dataset: Dataset) -> dict[str, Any]:
     """Return a dataset with all of its replayed properties, as the spec has it."""
-    properties = {name: _engine_text(name, dataset.properties[name]) for name in REPLAYED}
+    properties = {n: _engine_text(n, dataset.properties[n]) for n in REPLAYED if n in dataset.properties}
     return {"name": dataset.name, "properties": properties}
 
 

@@ -13,7 +13,7 @@ from pydantic import AfterValidator, BeforeValidator, TypeAdapter
 
 from ztune.onhost.fields import KeyedError
 from ztune.onhost.layout import Layout
-from ztune.onhost.properties import PROPERTIES, REPLAYED
+from ztune.onhost.properties import PROPERTIES, STATED
 from ztune.onhost.tunables import TUNABLES
 from ztune.onhost.words import ROLES
 from ztune.study import factors as _factors
@@ -117,7 +117,7 @@ def optional_setting(key: str) -> bool:
     """Say whether ``Layout.settings`` may leave a factor out: absent means its default."""
     head, _, name = key.partition(".")
     if head in ROLES and name in PROPERTIES:
-        return name not in REPLAYED
+        return name not in STATED
     return (
         head in {"age", "tunable", "database", "workload"}
         or (head in ROLES and name in _VOLUME_DEFAULTS)

@@ -17,7 +17,7 @@ from pydantic.fields import FieldInfo
 from ztune.onhost.age import age_table
 from ztune.onhost.fields import KeyedError
 from ztune.onhost.layout import MIN_DISK, MIN_DISKS, Dataset, Vdev
-from ztune.onhost.properties import ALIASES, PROPERTIES, REPLAYED, parse_property
+from ztune.onhost.properties import ALIASES, PROPERTIES, STATED, parse_property
 from ztune.onhost.tunables import parse_tunable
 from ztune.onhost.words import suggest
 from ztune.units import format_size, parse_size
@@ -97,7 +97,7 @@ def _dataset_table(value: object) -> object:
     nested = rest.get("properties", {})
     if not isinstance(nested, Mapping):
         raise KeyedError(("properties",), "properties is a table of property = value")
-    properties = {name: PROPERTIES[name].default for name in REPLAYED}
+    properties = {name: PROPERTIES[name].default for name in STATED}
     seen: set[str] = set()
     for key, item in [
         *((("properties", k), v) for k, v in nested.items()),
@@ -148,9 +148,9 @@ def check_properties(dataset: Dataset) -> None:
 
 
 def set_by_study(dataset: Dataset) -> dict[str, str]:
-    """Return the properties that a study says of its dataset, as far as can be told: those that are replayed
-    are there at ZFS's default, too, where it says nothing."""
-    return {k: v for k, v in dataset.properties.items() if k not in REPLAYED or v != PROPERTIES[k].default}
+    """Return the properties that a study says of its dataset, as far as can be told: the stated are there at
+    ZFS's default, too, where it says nothing."""
+    return {k: v for k, v in dataset.properties.items() if k not in STATED or v != PROPERTIES[k].default}
 
 
 def layout_table(value: object) -> object:
