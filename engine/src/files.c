@@ -163,6 +163,11 @@ int files_read(rfile_t *f, uint64_t off, uint64_t left, uint64_t *total)
 	return read_range(f, off, left, 0, total);
 }
 
+int files_warm(const op_t *o, rfile_t *f, uint64_t *total)
+{
+	return read_range(f, (uint64_t)o->offset, (uint64_t)o->size, how(o), total);
+}
+
 static int op_read(const op_t *o, rfile_t *f)
 {
 	int64_t start = replay_now();
@@ -227,6 +232,20 @@ int files_age(const spec_file_t *f, uint64_t off, uint64_t len)
 	    &commit);
 }
 
+/* Linux has a ring's writes to one file done one after another where the file system can't do them without waiting. */
+static void take_ring(rfile_t *f)
+{
+	while (f->ring_writes)
+		(void)vtime_wait(&f->ring_waiting, VTIME_NEVER);
+	f->ring_writes = true;
+}
+
+static void leave_ring(rfile_t *f)
+{
+	f->ring_writes = false;
+	vtime_wake(&f->ring_waiting, false);
+}
+
 static int op_write(const op_t *o, rfile_t *f, bool *commit)
 {
 	int64_t start = replay_now(), took, room = (int64_t)fl_room_waited();
@@ -239,7 +258,11 @@ static int op_write(const op_t *o, rfile_t *f, bool *commit)
 	f->written += (double)o->size;
 	f->stood_for += (double)o->size * each;
 	R.r->syncs += (how(o) & FL_SYNC) != 0;
+	if (o->via == VIA_URING)
+		take_ring(f);
 	rc = write_range(f, (uint64_t)o->offset, (uint64_t)o->size, bytes_of(o), how(o), commit);
+	if (o->via == VIA_URING)
+		leave_ring(f);
 	took = replay_now() - start;
 	room = (int64_t)fl_room_waited() - room;
 	if (room > 0 && each > 1.0) {

@@ -325,6 +325,12 @@ static int property_value(const spec_prop_t *sp, zfs_prop_t *prop, uint64_t *val
 	return 0;
 }
 
+/* Before 2.3 O_DIRECT does nothing, whatever `direct` would say of it. */
+static bool is_of_later_versions(const spec_prop_t *sp)
+{
+	return OPENZFS_NUMBER < 20300 && strcmp(sp->key, "direct") == 0 && strcmp(sp->value, "always") != 0;
+}
+
 int pool_check_properties(const spec_t *spec, err_t *err)
 {
 	zfs_prop_t prop;
@@ -332,7 +338,8 @@ int pool_check_properties(const spec_t *spec, err_t *err)
 
 	for (size_t i = 0; i < spec->ndatasets; i++)
 		for (size_t k = 0; k < spec->datasets[i].nprops; k++)
-			if (property_value(&spec->datasets[i].props[k], &prop, &value, err) != 0)
+			if (!is_of_later_versions(&spec->datasets[i].props[k]) &&
+			    property_value(&spec->datasets[i].props[k], &prop, &value, err) != 0)
 				return -1;
 	return 0;
 }
@@ -346,6 +353,8 @@ static int set_properties(const spec_dataset_t *d, const pace_t *pace, err_t *er
 		zfs_prop_t prop;
 		uint64_t value;
 
+		if (is_of_later_versions(&d->props[k]))
+			continue;
 		if (property_value(&d->props[k], &prop, &value, err) != 0) {
 			fnvlist_free(props);
 			return -1;

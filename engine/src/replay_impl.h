@@ -34,6 +34,8 @@ typedef struct {
 	uint32_t id, names;
 	int log;          /* in R.logs, -1: of none */
 	vqueue_t waiting; /* calls that wait for others on it */
+	bool ring_writes; /* a write that was handed to a ring is on */
+	vqueue_t ring_waiting;
 	uint64_t start_size;
 	const content_t *content, *untouched; /* untouched: what records hold that the trace does not touch */
 	uint8_t *shadow;
@@ -105,7 +107,7 @@ typedef struct {
 	rfile_t *files;
 	size_t nfiles;
 	thread_t *threads;
-	uint8_t *buf;  /* of the load */
+	uint8_t *buf; /* of the load */
 	order_t order;
 	double busy;    /* closed: how much of what threads that share a log do between calls is the processors' work */
 	int64_t *ended; /* by sync, the trace time at which it was done */
@@ -182,6 +184,8 @@ int files_do(const op_t *o);
 /* Keeps what a call took, and of which dataset, if that is asked for. */
 void files_note(samples_t *s, waits_t *dataset, int64_t ns, double calls);
 int files_read(rfile_t *f, uint64_t off, uint64_t left, uint64_t *total);
+/* What a call that warms the caches read or wrote. */
+int files_warm(const op_t *o, rfile_t *f, uint64_t *total);
 /* Nobody has it open any more. */
 void files_destroy(rfile_t *f);
 /* verify: bytes of a file are written; NULL: as zeros. */

@@ -334,7 +334,8 @@ static int parse_properties(const json_t *j, const char *where, spec_dataset_t *
 {
 	/* Access times are a mount's: a trace does not say when they changed. */
 	static const char *const keys[] = {"recordsize", "compression", "checksum", "logbias", "sync", "primarycache",
-		"secondarycache", "redundant_metadata", "special_small_blocks", "copies", "atime", "relatime", NULL};
+		"secondarycache", "redundant_metadata", "special_small_blocks", "copies", "direct", "atime", "relatime",
+		NULL};
 	char pw[300];
 	const char *key;
 	json_t *v;

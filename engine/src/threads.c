@@ -414,6 +414,15 @@ static void async_main(void *arg)
 	vtime_wake(&t->waiting, true);
 }
 
+/*
+ * Does the thread go on before the call is done?  OpenZFS knows no asynchronous I/O: who hands in a read or a write by AIO
+ * does it there and then, one after another.  A ring gives each to a thread of its own, and AIO its syncs.
+ */
+static bool goes_aside(const op_t *o)
+{
+	return o->via == VIA_URING || (o->via == VIA_AIO && o->op != OP_READ && o->op != OP_WRITE);
+}
+
 static void begin_async(thread_t *t, uint64_t i)
 {
 	const op_t *o = &R.ops->op[i];
@@ -693,7 +702,7 @@ static void thread_main(void *arg)
 			think(due(t, i), i);
 		t->began = replay_now();
 		t->recorded_began = o->t;
-		if (o->via != VIA_SYSCALL) {
+		if (goes_aside(o)) {
 			begin_async(t, i);
 			continue;
 		}
@@ -780,7 +789,7 @@ int threads_warm(uint64_t *done)
 
 		if (f == NULL || f->f == NULL)
 			continue;
-		if ((rc = files_read(f, (uint64_t)R.ops->op[i].offset, (uint64_t)R.ops->op[i].size, &got)) != 0)
+		if ((rc = files_warm(&R.ops->op[i], f, &got)) != 0)
 			return rc;
 		R.r->warm_bytes += got;
 	}

@@ -163,9 +163,12 @@ static ssize_t write_answer(int fd, struct iovec *iov, int count, void *userdata
 static void op_init(void *userdata, struct fuse_conn_info *conn)
 {
 	(void)userdata;
-	/* Splicing needs the real device; truncation on open comes as a request of its own. */
-	conn->want &= ~(unsigned)(FUSE_CAP_SPLICE_READ | FUSE_CAP_SPLICE_WRITE | FUSE_CAP_SPLICE_MOVE |
-	    FUSE_CAP_ATOMIC_O_TRUNC | FUSE_CAP_READDIRPLUS | FUSE_CAP_READDIRPLUS_AUTO);
+	/*
+	 * Splicing needs the real device; truncation on open comes as a request of its own.  OpenZFS in the kernel knows
+	 * no asynchronous I/O.
+	 */
+	conn->want &= ~(unsigned)(FUSE_CAP_ASYNC_DIO | FUSE_CAP_SPLICE_READ | FUSE_CAP_SPLICE_WRITE |
+	    FUSE_CAP_SPLICE_MOVE | FUSE_CAP_ATOMIC_O_TRUNC | FUSE_CAP_READDIRPLUS | FUSE_CAP_READDIRPLUS_AUTO);
 	conn->time_gran = 1;
 	conn->max_background = 128;
 }

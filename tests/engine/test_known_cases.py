@@ -412,7 +412,7 @@ def test_a_random_read_is_a_seek_and_half_a_rotation(tmp_path: Path, noise: Path
     for depth in (1, 8):
         ops = Ops(step=1)
         for at in reads:
-            ops.add(READ, offset=at, size=8192, via=1 if depth > 1 else 0, dur=depth)
+            ops.add(READ, offset=at, size=8192, via=2 if depth > 1 else 0, dur=depth)
         m = replay(tmp_path, s, ops)["measure"]["model"]
         found[depth] = m["elapsed_s"] / len(reads)
     # All lie within a 32nd of the disk, and a pointer's block is read first now and then.

@@ -496,19 +496,17 @@ def test_database_knobs_cannot_be_replayed(stand_in_engine: Path, trace: Trace) 
 def test_properties_the_engine_lacks_cannot_be_varied(stand_in_engine: Path, trace: Trace) -> None:
     study = generic.build({"data", "wal"})
     target = Replay(trace, engines.check())
-    with pytest.raises(
-        InputError, match="changes direct of tank/data, which the replay engine does not have"
-    ):
-        target.check(study, with_settings(study.layout, {"data.direct": "always"}, "x"))
+    with pytest.raises(InputError, match="changes xattr of tank/data, which the replay engine does not have"):
+        target.check(study, with_settings(study.layout, {"data.xattr": "dir"}, "x"))
     with pytest.raises(InputError, match="changes zil_nocacheflush, which the replay engine does not have"):
         target.check(study, with_settings(study.layout, {"tunable.zil_nocacheflush": 1}, "x"))
     # In the base they are handed on to the commands, and kept from the engine.
-    changes = {"data.direct": "always", "tunable.zil_nocacheflush": 1, "tunable.zfs_txg_timeout": 9}
+    changes = {"data.xattr": "dir", "tunable.zil_nocacheflush": 1, "tunable.zfs_txg_timeout": 9}
     base = with_settings(study.layout, changes)
     study = study.model_copy(update={"layout": base})
     target.check(study, base)
     spec = target.spec(study, base, 1)
-    assert spec["tunables"] == {"zfs_txg_timeout": 9} and "direct" not in spec["datasets"][0]["properties"]
+    assert spec["tunables"] == {"zfs_txg_timeout": 9} and "xattr" not in spec["datasets"][0]["properties"]
 
 
 def test_progress_reaches_the_observer(stand_in_engine: Path, trace: Trace) -> None:

@@ -89,6 +89,12 @@ def test_what_was_recorded_too_little_of_is_no_axis() -> None:
     assert study.layout.arc == 1 << 30 and study.notes == ("too little",)
 
 
+def test_whether_the_arc_is_passed_by_is_tried_where_direct_io_was_asked_for() -> None:
+    io: dict[str, Any] = {"writes": {8192: 9000}, "reads": {8192: 10}, "largest": LARGE_FILE, **RANDOM}
+    study = build({"data", "wal"}, seen={"data": RoleIO(**io, direct=True), "wal": RoleIO(**io)})
+    assert study.axes["data.direct"] == ("standard", "disabled") and "wal.direct" not in study.axes
+
+
 def test_without_a_recording_the_usual_values_are_tried() -> None:
     study = build({"data", "wal"}, page_sizes={"data": 4096})
     assert study.axes["data.recordsize"] == ("4K", *generic._PAGES)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from ztune.onhost.properties import PROPERTIES, REPLAYED, parse_property
+from ztune.onhost.properties import PROPERTIES, REPLAYED, STATED, parse_property
 from ztune.onhost.tunables import TUNABLES, parse_tunable
 from ztune.runs.refine import back_to_default, differing
 from ztune.runs.space import describe, differences, first_round
@@ -64,11 +64,18 @@ def test_defaults_are_valid_and_canonical() -> None:
             assert parse_tunable(name, tunable.text(tunable.default)) == tunable.default
 
 
-def test_the_engine_replays_the_ten_properties_of_its_contract() -> None:
-    assert set(REPLAYED) == {
+def test_the_engine_replays_the_eleven_properties_of_its_contract() -> None:
+    stated = {
         "recordsize", "compression", "checksum", "logbias", "sync", "primarycache", "secondarycache",
         "redundant_metadata", "special_small_blocks", "copies",
     }  # fmt: skip
+    assert set(STATED) == stated and set(REPLAYED) == {*stated, "direct"}
+
+
+def test_what_not_every_version_has_is_said_of_a_dataset_only_where_the_study_says_it() -> None:
+    base, past = layout(), layout(data__direct="disabled")
+    assert "direct" not in base.datasets[0].properties and "data.direct" not in base.settings()
+    assert past.datasets[0].properties["direct"] == "disabled" and past.hash != base.hash
 
 
 def test_hash_is_of_the_meaning() -> None:

@@ -14,6 +14,7 @@ from trace_builder import build, files
 
 from ztune.errors import InputError
 from ztune.places.replay import prepare
+from ztune.trace.enough import recorded
 from ztune.trace.ops import BlankTails, Threads, export_ops, join_ops, read_ops
 from ztune.trace.prefilled import Prefilled
 from ztune.trace.schema import Flag, Op, Via
@@ -63,21 +64,40 @@ def exported(tmp_path: Path, *events: dict[str, int], deleted: tuple[int, ...] =
     return [{name: int(record[name]) for name in ("op", "file", "file2")} for record in records]
 
 
-def test_what_share_of_the_bytes_was_direct_is_counted_and_said(tmp_path: Path) -> None:
+def test_calls_that_openzfs_would_refuse_are_counted_and_said(tmp_path: Path) -> None:
     events = [
         {"t": 1, "op": Op.WRITE, "file": 1, "offset": 0, "size": 8192, "flags": Flag.DIRECT},
-        {"t": 2, "op": Op.READ, "file": 1, "offset": 0, "size": 16384},
-        {"t": 3, "op": Op.READ, "file": 1, "offset": 0, "size": 8192, "flags": Flag.DIRECT | Flag.DSYNC},
-        {"t": 4, "op": Op.READ, "file": 0, "offset": 0, "size": 8192, "flags": Flag.DIRECT},  # has no role
-        {"t": 5, "op": Op.TRUNCATE, "file": 1, "offset": 0, "size": 4096, "flags": Flag.DIRECT},
+        {"t": 2, "op": Op.READ, "file": 1, "offset": 512, "size": 4096},
+        {"t": 3, "op": Op.READ, "file": 0, "offset": 0, "size": 512, "flags": Flag.DIRECT},  # has no role
+        {"t": 4, "op": Op.TRUNCATE, "file": 1, "size": 512, "flags": Flag.DIRECT},
     ]
-    trace = build(tmp_path / "a.trace", events, FILES)
-    assert export_ops(trace, tmp_path / "ops.bin").direct == 0.5
+    whole = build(tmp_path / "a.trace", events, FILES)
+    assert export_ops(whole, tmp_path / "ops.bin").refused == 0
+    assert not [text for text in prepare(whole).warnings if "O_DIRECT" in text]
+    events += [
+        {"t": 5, "op": Op.READ, "file": 1, "offset": 512, "size": 8192, "flags": Flag.DIRECT | Flag.DSYNC},
+        {"t": 6, "op": Op.WRITE, "file": 1, "offset": 0, "size": 512, "flags": Flag.DIRECT},
+    ]
+    odd = build(tmp_path / "b.trace", events, FILES)
+    assert export_ops(odd, tmp_path / "ops.bin").refused == 2
     for _ in ("made", "found again"):
-        [said] = [text for text in prepare(trace).warnings if "O_DIRECT" in text]
-        assert said.startswith("50% of the bytes") and "direct=disabled" in said
-    buffered = build(tmp_path / "b.trace", events[1:2], FILES)
-    assert not [text for text in prepare(buffered).warnings if "O_DIRECT" in text]
+        [said] = [text for text in prepare(odd).warnings if "O_DIRECT" in text]
+        assert said.startswith("2 reads and writes with O_DIRECT are not") and "direct=disabled" in said
+
+
+def test_a_log_that_asks_for_its_disks_block_is_not_direct_on_zfs(tmp_path: Path) -> None:
+    """MariaDB asks the kernel how large that is, and opens the log as other files where it does not say."""
+    given = files(("/d/t.ibd", "data", 16384), ("/d/ib_logfile0", "wal", 512))
+    events = [
+        {"t": t, "op": Op.WRITE, "file": t, "offset": 0, "size": size, "flags": Flag.DIRECT | Flag.DSYNC}
+        for t, size in enumerate((16384, 512))
+    ]
+    trace = build(tmp_path / "a.trace", events, given)
+    assert export_ops(trace, tmp_path / "ops.bin").refused == 0
+    flags = read_ops(tmp_path / "ops.bin")[1]["flags"]
+    assert flags.tolist() == [Flag.DIRECT | Flag.DSYNC, Flag.DSYNC]
+    found = recorded(trace)
+    assert (found["data"].direct, found["wal"].direct) == (16384, 0)
 
 
 def test_files_without_a_role_are_left_out_and_sync_of_everything_stays(tmp_path: Path) -> None:

@@ -30,14 +30,14 @@ DATASET_FACTS = (
     "special_small_blocks", "copies", "atime", "durable", "pool", "ashift", "sector", "kinds",
     "redundant", "raidz", "raidz_sectors", "raidz_expansion", "raidz_ideal", "slog", "slog_redundant",
     "special", "special_redundant", "l2arc", "l2arc_bytes", "l2arc_header_bytes", "first_of_pool",
-    "filesystem", "volume", "encryption",
+    "filesystem", "volume", "encryption", "direct",
 )  # fmt: skip
 
 # What a directory on another file system has not.
 _OF_ZFS = (
     "recordsize", "compression", "algorithm", "level", "checksum", "logbias", "sync", "primarycache",
     "secondarycache", "redundant_metadata", "special_small_blocks", "copies", "atime", "ashift", "sector",
-    "redundant", "slog", "special", "l2arc",
+    "redundant", "slog", "special", "l2arc", "direct",
 )  # fmt: skip
 
 
@@ -114,6 +114,7 @@ def dataset_facts(
         "copies": int(properties["copies"]),
         "special_small_blocks": parse_size(properties["special_small_blocks"]),
         "atime": properties.get("atime", PROPERTIES["atime"].default),
+        "direct": properties.get("direct", PROPERTIES["direct"].default),
         "durable": any(r not in {"temp", "source"} for r in dataset.roles),
         "pool": pool.name,
         "ashift": pool.ashift,

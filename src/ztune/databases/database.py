@@ -108,6 +108,13 @@ class Files(_Facts):
             "one thread syncs for all who wait to commit."
         ),
     )
+    buffered: tuple[Annotated[str, AfterValidator(_expression)], ...] = Field(
+        default=(),
+        description=(
+            "Regular expressions for the ends of paths of files that are opened with O_DIRECT only where the "
+            "kernel says how large a block of their disk is. Of ZFS it does not."
+        ),
+    )
 
     @property
     def parsed(self) -> tuple[RoleRule, ...]:

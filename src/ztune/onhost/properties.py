@@ -257,7 +257,7 @@ PROPERTIES: dict[str, Property] = {
             "standard",
             "disabled, standard or always",
             _choice("disabled", "standard", "always"),
-            "What O_DIRECT does (OpenZFS 2.3 and later): whole records past the ARC, or nothing; or all I/O so.",
+            "What O_DIRECT does, from OpenZFS 2.3 on: past the ARC, nothing, or as if all asked for it.",
             since="2.3",
         ),
         Property(

@@ -26,7 +26,7 @@ from ztune.places.calibration import HostProcessors
 from ztune.places.engine import Engine
 from ztune.study.layout import MIN_ARC
 
-LATER = frozenset({"logbias", "sync", "primarycache", "secondarycache"})
+LATER = frozenset({"logbias", "sync", "primarycache", "secondarycache", "direct"})
 """Properties that say how files are read and written, and nothing of how what is written lies there."""
 ARC = MIN_ARC
 """Bytes of ARC that a load has, whatever the layout's is."""

@@ -33,14 +33,14 @@ from ztune.study.layout import MIN_ARC
 from ztune.trace.inputs import CONTENT, EMBEDDED, EXPORT_VERSION, UNTOUCHED, Inputs, OpsFile, OpsInfo
 from ztune.trace.rate import Rate, check_rate
 from ztune.trace.reader import Trace, operations_of
+from ztune.units import counted
 
 MIN_TIMEOUT_S = 900.0
 TIMEOUT_FACTOR = 60.0  # of the recorded seconds; a sane layout takes less than one
 CACHED_TRACES = 4  # how many exports of traces are kept
-LEAST_DIRECT = 0.01  # of the bytes read and written
-DIRECT = (
-    "{share:.0%} of the bytes went by O_DIRECT, which OpenZFS from 2.3 on takes past the ARC. A replay does "
-    "not, as with direct=disabled: set that with the layout, or measure by `ztune run --from`"
+REFUSED = (
+    "{calls} with O_DIRECT {are} not of whole pages of 4 KiB. OpenZFS 2.3 refuses such calls, and the "
+    "program may stop there; direct=disabled takes them. A replay has them go through the ARC"
 )
 
 
@@ -58,13 +58,16 @@ def prepare(trace: Trace) -> Inputs:
         ops, index = folder / "ops.bin", folder / "files.json"
         if ops.is_file() and index.is_file():
             kept = json.loads(index.read_text())
-            files, direct = tuple(OpsFile.of_json(f) for f in kept["files"]), float(kept["direct"])
+            files, refused = tuple(OpsFile.of_json(f) for f in kept["files"]), int(kept["refused"])
         else:
             info: OpsInfo = export_ops(trace, ops)
-            files, direct = tuple(info.files), info.direct
+            files, refused = tuple(info.files), info.refused
             with shared_files.replacing(index) as partial:
-                partial.write_text(json.dumps({"files": [vars(f) for f in files], "direct": direct}))
-        warnings = [DIRECT.format(share=direct)] if direct >= LEAST_DIRECT else []
+                partial.write_text(json.dumps({"files": [vars(f) for f in files], "refused": refused}))
+        warnings = []
+        if refused:
+            calls = counted(refused, "read or write", "reads and writes")
+            warnings.append(REFUSED.format(calls=calls, are="is" if refused == 1 else "are"))
         content = content_pools(trace, folder, warnings)
         os.utime(folder)
     _prune()

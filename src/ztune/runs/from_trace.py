@@ -22,8 +22,10 @@ from ztune.trace.propose import without_role
 from ztune.trace.reader import Trace
 from ztune.units import format_size
 
-_OF_SIZES = ("recordsize", "compression", "primarycache", "secondarycache")
+_OF_SIZES = ("recordsize", "compression", "primarycache", "secondarycache", "direct")
 _OF_COMMITS = ("logbias",)
+LEAST_DIRECT = 0.01
+"""Of the bytes that a role's calls move: from this share by O_DIRECT on the property `direct` is tried."""
 _NO_SLOG = "No log device was tried: too few commits were recorded."
 # From 16K on a record has sectors to save; what a whole record of 1M saves, few files' writes see.
 _RATIOS = range(16 << 10, (128 << 10) + 1)
@@ -184,6 +186,7 @@ def _role_io(groups: Sequence[GroupSummary], counted: Recorded, manifest: Manife
         page=max((size for role, size in manifest.page_size.items() if role in roles), default=None),
         sizes=counted.sizes,
         commits=counted.commit,
+        direct=counted.direct >= LEAST_DIRECT * counted.bytes > 0,
     )
 
 

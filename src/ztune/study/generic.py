@@ -66,6 +66,8 @@ class RoleIO:
     """Whether enough was recorded to choose a record size, compression and caching by."""
     commits: bool = True
     """The same for how it is synced."""
+    direct: bool = False
+    """Whether it is read or written with O_DIRECT, which OpenZFS takes past the ARC from 2.3 on."""
 
     def record_sizes(self) -> tuple[str, ...]:
         """Return the record sizes to try, smallest first.
@@ -218,6 +220,8 @@ def _axes(role: str, seen: RoleIO) -> dict[str, tuple[str, ...]]:
             axes["compression"] = seen.compressions(role) if seen.ratios else usual["compression"]
         if "primarycache" in usual and seen.reads:
             axes["primarycache"] = usual["primarycache"]
+        if seen.direct:
+            axes["direct"] = ("standard", "disabled")
     if seen.commits and "logbias" in usual:
         axes["logbias"] = usual["logbias"]
     return {f"{role}.{prop}": values for prop, values in axes.items() if len(values) > 1}

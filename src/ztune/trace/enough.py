@@ -39,6 +39,8 @@ class Recorded:
     """As ``LEAST_COMMITS`` counts them."""
     log: bool
     """Whether advice on a log would be about this role: it is the log, or what is synced without one."""
+    direct: int = 0
+    """Of ``bytes``, those by calls that have O_DIRECT on ZFS, too."""
 
     @property
     def sizes(self) -> bool:
@@ -78,6 +80,7 @@ def summed(parts: Sequence[Recorded]) -> Recorded:
         bytes=sum(one.bytes for one in parts),
         commits=sum(one.commits for one in parts),
         log=any(one.log for one in parts),
+        direct=sum(one.direct for one in parts),
     )
 
 
@@ -85,6 +88,7 @@ def recorded(trace: Trace) -> dict[str, Recorded]:
     """Return what ``trace`` has of each role, in the order of ROLES. Raises InputError if it is damaged."""
     import numpy as np  # here, as elsewhere: the command line's help takes no NumPy
 
+    from ztune.trace.direct import DirectIO
     from ztune.trace.syncs import synced
 
     manifest = trace.manifest
@@ -93,8 +97,8 @@ def recorded(trace: Trace) -> dict[str, Recorded]:
         return {}
     # The last is what -1, no file, indexes.
     of_file = np.array([names.index(f.role or "") for f in manifest.files] + [0])
-    every = 0
-    calls, moved_bytes, commits, written = (np.zeros(len(names)) for _ in range(4))
+    every, direct = 0, DirectIO(manifest.files)
+    calls, moved_bytes, directly, commits, written = (np.zeros(len(names)) for _ in range(5))
     for part in trace.parts("op", "flags", "file", "size"):
         role, op, size = of_file[part["file"]], part["op"], part["size"]
         writes = op == Op.WRITE
@@ -103,6 +107,8 @@ def recorded(trace: Trace) -> dict[str, Recorded]:
         every += int(np.count_nonzero(op == Op.SYNC))
         calls += np.bincount(role[moved], minlength=len(names))
         moved_bytes += np.bincount(role[moved], weights=size[moved], minlength=len(names))
+        past = moved & direct.asked(part)
+        directly += np.bincount(role[past], weights=size[past], minlength=len(names))
         commits += np.bincount(role[waited], minlength=len(names))
         written += np.bincount(role[writes], minlength=len(names))
     return {
@@ -113,6 +119,7 @@ def recorded(trace: Trace) -> dict[str, Recorded]:
             commits=int(commits[i]) + (every if written[i] else 0),
             log=bool(written[i])
             and (name == "wal" or ("wal" not in names and name in _LOGGED and commits[i])),
+            direct=int(directly[i]),
         )
         for i, name in enumerate(names)
         if name

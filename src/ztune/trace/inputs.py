@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-EXPORT_VERSION = 10  # part of the key under which callers cache an export
+EXPORT_VERSION = 11  # part of the key under which callers cache an export
 CONTENT = "neighbour-"
 """What stands before a role in the names of a neighbour's content."""
 UNTOUCHED = " untouched"  # after a role: the content of what is not touched
@@ -54,7 +54,7 @@ class OpsInfo:
     threads: int
     files: list[OpsFile]
     left_out: int  # events of files without a role, and reads and writes of no bytes
-    direct: float  # share of the bytes read and written with O_DIRECT
+    refused: int = 0  # reads and writes with O_DIRECT that OpenZFS 2.3 refuses
 
 
 @dataclass(frozen=True)

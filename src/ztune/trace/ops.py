@@ -20,6 +20,7 @@ import numpy.typing as npt
 from ztune.errors import InputError
 from ztune.files import writing
 from ztune.trace.copies import copies
+from ztune.trace.direct import DirectIO
 from ztune.trace.inputs import OpsFile, OpsInfo
 from ztune.trace.prefilled import Prefilled
 from ztune.trace.reader import Columns, Trace
@@ -145,13 +146,15 @@ def export_ops(trace: Trace, path: Path | str) -> OpsInfo:
     tails, done = BlankTails(logs), 0
     header = np.zeros(1, HEADER)
     header[0] = (MAGIC, OPS_VERSION, RECORD.itemsize, nops, len(files), threads.used)
-    moved = directly = 0  # bytes
+    direct, refused = DirectIO(trace.manifest.files), 0
     with writing(path) as out:
         out.write(header.tobytes())
         for part in trace.parts("t", "dur", "tid", "op", "via", "flags", "file", "file2", "offset", "size"):
             part |= names.put_right(part)
             chosen = np.flatnonzero(_replayed(part, new_id))
             records = _records(part, chosen, new_id)
+            records["flags"][~direct.asked(part)[chosen]] &= ~int(Flag.DIRECT) & 0xFFFF
+            refused += int(np.count_nonzero(direct.refused(part)[chosen]))
             tid = _joined(part["tid"][chosen], joined)
             records["thread"] = numbers(tid)
             records["flags"][np.isin(tid, list(joined.values()))] |= PAUSES
@@ -161,12 +164,7 @@ def export_ops(trace: Trace, path: Path | str) -> OpsInfo:
             records["blank"][places[mine] - done] = blanks[mine]
             out.write(records.tobytes())
             done += len(chosen)
-            sizes = np.where(np.isin(records["op"], (Op.READ, Op.WRITE)), records["size"], 0)
-            moved += int(sizes.sum())
-            directly += int(sizes[part["flags"][chosen] & Flag.DIRECT != 0].sum())
-    return OpsInfo(
-        path, nops, threads.used, files, trace.manifest.events - nops, directly / moved if moved else 0.0
-    )
+    return OpsInfo(path, nops, threads.used, files, trace.manifest.events - nops, refused)
 
 
 def join_ops(first: Path | None, second: Path, target: Path, start_ns: int, end_ns: int) -> None:

@@ -21,7 +21,7 @@ import numpy as np
 from ztune.trace.recorders import choose
 from ztune.trace.recorders.files import FileTable
 from ztune.trace.recorders.recorder import RecorderSession, Start
-from ztune.trace.schema import Op
+from ztune.trace.schema import Flag, Op
 from ztune.trace.spool import Rows
 from ztune.trace.writer import EVENT_DTYPE
 
@@ -54,6 +54,7 @@ class Warmth:
         events["op"], events["file2"] = Op.WARM, -1
         events["file"] = to_id[chosen["file"]]
         events["offset"], events["size"] = chosen["offset"], chosen["size"]
+        events["flags"] = chosen["flags"] & int(Flag.DIRECT)
         return events
 
 

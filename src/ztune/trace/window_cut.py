@@ -15,7 +15,7 @@ import numpy.typing as npt
 from ztune.trace.manifest import FileName, Manifest, RecordedWindow, TraceFile, Warning_
 from ztune.trace.reader import Columns, Trace
 from ztune.trace.regions import MOVED
-from ztune.trace.schema import Op
+from ztune.trace.schema import Flag, Op
 from ztune.trace.spool import Rows
 from ztune.trace.syncs import synced
 from ztune.trace.windows import with_growth
@@ -124,7 +124,8 @@ class _Cut:
         warming = np.concatenate([np.empty(0, EVENT_DTYPE), *before])
         warming = warming[~cold[warming["file"]]][-warming_calls:]
         warming["op"], warming["file2"] = Op.WARM, -1
-        warming["t"] = warming["dur"] = warming["flags"] = 0
+        warming["t"] = warming["dur"] = 0
+        warming["flags"] &= int(Flag.DIRECT)
         self._warming: Rows = warming
 
     def events(self, trace: Trace) -> Iterator[Rows]:
