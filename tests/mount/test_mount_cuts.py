@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import mmap
 import os
 import random
 from collections.abc import Callable, Iterator
@@ -73,6 +74,28 @@ def test_a_synchronous_write_is_replayed_behind_what_came_before(own_mount: Call
     assert after_a_cut(mounted) == written
 
 
+@pytest.mark.parametrize(("direct", "kept"), [("disabled", 64), ("standard", 0)])
+def test_of_direct_io_with_a_log_device_is_lost_what_the_kernel_loses(
+    own_mount: Callable[..., Mounted], direct: str, kept: int
+) -> None:
+    """As in tests/lab/test_lab_direct_cut.py: a sync does not flush the disks that such writes went to."""
+    table = undisturbed(recordsize="16K", compression="off", direct=direct)
+    log = {"class": "log", "kind": "stripe", "disks": [{"profile": "flash", "size": 1 << 30}]}
+    table["pools"][0]["vdevs"].append(log)
+    mounted = own_mount(table, cache="lazy")
+    fd = os.open(mounted.places[SMALL] / "file", os.O_RDWR | os.O_CREAT | os.O_DIRECT)
+    with mmap.mmap(-1, 16384) as page:
+        for letter in (b"o", b"N"):
+            page[:] = letter * 16384
+            for place in range(64):
+                os.pwrite(fd, page, place * 16384)
+                os.fsync(fd)
+            if letter == b"o":
+                mounted.sync()
+    os.close(fd)
+    assert after_a_cut(mounted)["file"].count(b"N") == kept * 16384
+
+
 class Changed:
     """A file that is changed at random, with what it has held since it was synced last."""
 
@@ -80,19 +103,27 @@ class Changed:
         self.path, self.random = path, random.Random(seed)
         self.fd = os.open(path, os.O_RDWR | os.O_CREAT)
         self.synchronous = os.open(path, os.O_RDWR | os.O_DSYNC)
+        self.direct = os.open(path, os.O_RDWR | os.O_DIRECT)
         os.fsync(self.fd)
         self.states = [b""]
 
     def step(self) -> None:
         r, was = self.random, self.states[-1]
         at, size = r.randrange(400_000), r.choice([1, 100, 4096, 8192, 40_000, 140_000])
-        match r.choice(["write"] * 4 + ["write synced", "sync", "cut"] * 2 + ["punch", "zero", "name"]):
+        writes, rare = ["write", "write direct"] * 4, ["punch", "zero", "name"]
+        match r.choice([*writes, *["write synced", "sync", "cut"] * 2, *rare]):
             case "write" | "write synced" as how:
                 data = r.randbytes(size)
                 self._becomes(was[:at].ljust(at, b"\0") + data + was[at + size :])
                 os.pwrite(self.synchronous if how == "write synced" else self.fd, data, at)
                 if how == "write synced":
                     self._synced()
+            case "write direct":
+                at, size = at // 4096 * 4096, -(-size // 4096) * 4096
+                with mmap.mmap(-1, size) as page:  # as O_DIRECT asks for memory
+                    page[:] = r.randbytes(size)
+                    self._becomes(was[:at].ljust(at, b"\0") + page[:] + was[at + size :])
+                    os.pwrite(self.direct, page, at)
             case "sync":
                 os.fsync(self.fd)
                 self._synced()
@@ -123,8 +154,8 @@ class Changed:
         del self.states[:-1]
 
     def close(self) -> None:
-        os.close(self.fd)
-        os.close(self.synchronous)
+        for fd in (self.fd, self.synchronous, self.direct):
+            os.close(fd)
 
     def lost(self) -> str:
         """Return what is there that it has not held since; nothing if all is well."""
@@ -160,8 +191,11 @@ def test_no_synced_byte_is_lost_in_a_cut(
             "compression": r.choice(["off", "lz4"]),
             "logbias": r.choice(["latency", "throughput"]),
             "sync": r.choice(["standard", "standard", "always"]),
+            "direct": r.choice(["standard", "standard", "always"]),
         }
         if r.random() < 0.4:
+            # Else it would lose what the kernel loses: tests/lab/test_lab_direct_cut.py.
+            table["datasets"][0]["properties"]["direct"] = "disabled"
             log = {"class": "log", "kind": "stripe", "disks": [{"profile": "flash", "size": 1 << 30}]}
             table["pools"][0]["vdevs"].append(log)
         how = {"disks": r.choice(["instant", "profile"]), "cache": r.choice(["volatile", "none", "lazy"])}

@@ -231,6 +231,10 @@ class Settings(_Facts):
     pages: dict[str, int] = Field(
         default_factory=dict, description="Settings that hold the size of a page → bytes that they count in."
     )
+    direct: dict[str, tuple[str, ...]] = Field(
+        default_factory=dict,
+        description="Settings that have files of the roles data and index opened with O_DIRECT → the values.",
+    )
     offers: tuple[Offer, ...] = Field(
         default=(),
         description="What `ztune tune` tries on top of the layout found, the most promising first.",

@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Literal, get_args
 from ztune.onhost.age import CLONE, FILLER, FILLER_PROPERTIES, Age
 from ztune.onhost.declared import Declared
 from ztune.onhost.fields import KeyedError, described, to_json
-from ztune.onhost.properties import PROPERTIES
+from ztune.onhost.properties import PROPERTIES, STATED
 from ztune.onhost.tunables import TUNABLES
 from ztune.onhost.words import ROLES, suggest
 from ztune.units import format_size
@@ -327,14 +327,19 @@ class Layout:
         default_factory=dict,
         metadata=described("Profile → what becomes of its write cache; ztune fills it from the profiles."),
     )
+    direct: tuple[str, ...] = field(
+        default=(),
+        metadata=described(
+            "Roles whose files the database opens with O_DIRECT, where OpenZFS heeds that; ztune fills it."
+        ),
+    )
 
     def __post_init__(self) -> None:
         check_together(self.pools, self.datasets)
-        for i, role in enumerate(self.neighbour):
-            if role not in ROLES:
-                raise KeyedError(
-                    ("neighbour", i), f'"{role}" is not a role; the roles are {", ".join(ROLES)}'
-                )
+        for key, roles in (("neighbour", self.neighbour), ("direct", self.direct)):
+            for i, role in enumerate(roles):
+                if role not in ROLES:
+                    raise KeyedError((key, i), f'"{role}" is not a role; the roles are {", ".join(ROLES)}')
         for i, dataset in enumerate(self.datasets):
             if self.neighbour and dataset.rest.startswith(NEIGHBOUR_DATASET) and dataset.roles:
                 raise KeyedError(
@@ -378,7 +383,7 @@ class Layout:
         found: dict[str, Dataset] = {}
         for role in sorted(set(self.neighbour)):
             like, name = self.dataset_of(role), self.neighbour_dataset(role)
-            own = {n: p.default for n, p in PROPERTIES.items() if p.replayed}
+            own = {n: PROPERTIES[n].default for n in STATED}
             found[name] = Dataset(
                 name=name, roles=(), properties=dict(own if like is None else like.properties)
             )
@@ -456,7 +461,7 @@ class Layout:
     def canonical(self) -> dict[str, Any]:
         """Return what identifies the layout: everything but its names for people, defaults spelled out."""
         # What is declared changes what is said of the layout, not what it is.
-        said = ("name", "description", "durability", "disks")
+        said = ("name", "description", "durability", "disks", "direct")
         out = {k: v for k, v in self.to_json().items() if k not in said}
         out["tunables"] = {k: v for k, v in sorted(self.tunables.items()) if v != TUNABLES[k].default}
         # What came later is left out at its default: older layouts keep their hash.
@@ -487,6 +492,8 @@ class Layout:
             del out["neighbour"]
         if not self.disks:
             del out["disks"]
+        if not self.direct:
+            del out["direct"]
         if not self.workload:  # it came later: older layouts keep their hash
             del out["workload"]
         return out

@@ -20,6 +20,7 @@ from ztune.store.records import Run
 from ztune.study import Layout, Study, advised, generic, profiles, ready
 from ztune.study.adjust import adjusted
 from ztune.study.advised import StudyBeside
+from ztune.study.durability import asks_direct
 from ztune.study.hardware import bought, check_have, parse_have
 from ztune.study.layout import plain, with_settings
 from ztune.trace.manifest import Manifest, WorkloadInfo
@@ -297,6 +298,8 @@ def task(
     study = recordings.completed(study, workload, given, settings=False)
     settings, declared = registry.settings_of(workload, given), registry.declared(workload, given)
     study = changed(study, profile, arc, settings, declared)
+    direct = tuple(sorted(asks_direct(settings) or ()))
+    study = study.model_copy(update={"layout": replace(study.layout, direct=direct)})
     fields = registry.get(workload).Parameters.model_fields
     sizes = {"arc": study.layout.arc} if memory.is_relative(fields, given) else {}
     return Task(study, plan.layouts(study, names), _job(workload, {**sizes, **given}, native), notes)

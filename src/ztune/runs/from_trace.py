@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 
 from ztune.analysis.units import amount
 from ztune.databases import registry
@@ -24,6 +25,7 @@ from ztune.units import format_size
 
 _OF_SIZES = ("recordsize", "compression", "primarycache", "secondarycache", "direct")
 _OF_COMMITS = ("logbias",)
+NO_DIRECT = "The property direct was not tried: OpenZFS takes notice of O_DIRECT from 2.3 on."
 LEAST_DIRECT = 0.01
 """Of the bytes that a role's calls move: from this share by O_DIRECT on the property `direct` is tried."""
 _NO_SLOG = "No log device was tried: too few commits were recorded."
@@ -54,7 +56,21 @@ def built_for(trace: Trace, *, arc: bool = False) -> Study:
     notes += [text for text in (without_role(trace), said) if text]
     study = generic.build(roles, groups=groups, seen=seen, arc=size, notes=notes)
     _check_left(study, trace)
-    return study
+    return _asking(study, counted)
+
+
+def _asking(study: Study, counted: Mapping[str, Recorded]) -> Study:
+    """Return ``study`` with the roles that were recorded to ask for O_DIRECT."""
+    direct = tuple(role for role, one in counted.items() if one.direct)
+    return study.model_copy(update={"layout": replace(study.layout, direct=direct)})
+
+
+def without_direct(study: Study) -> Study:
+    """Return ``study`` for a version of OpenZFS that takes no notice of O_DIRECT."""
+    axes = [key for key in study.axes if key.rpartition(".")[2] == "direct"]
+    if axes:
+        study = without(study, dict.fromkeys(axes), NO_DIRECT, layouts=False)
+    return study.model_copy(update={"layout": replace(study.layout, direct=())})
 
 
 def suited(study: Study, trace: Trace, *, named: bool) -> Study:
@@ -86,7 +102,7 @@ def suited(study: Study, trace: Trace, *, named: bool) -> Study:
         gone = [key for key in study.axes if key.rpartition(".")[2] == "slog"]
         study = without(study, dict.fromkeys(gone), _NO_SLOG, layouts=False) if gone else study
     _check_left(study, trace)
-    return study
+    return _asking(study, counted)
 
 
 def _check_left(study: Study, trace: Trace) -> None:

@@ -20,6 +20,7 @@ from ztune.analysis.elsewhere import AMONG
 from ztune.analysis.metrics import replayed
 from ztune.analysis.standing import standing
 from ztune.errors import InputError
+from ztune.onhost.properties import PROPERTIES, version_key
 from ztune.places.engine import Engine
 from ztune.places.engine_run import Outcome, Progress, memory_bytes, sweep
 from ztune.places.executor import Executor, LocalExecutor, PlannedReplay
@@ -27,6 +28,7 @@ from ztune.places.neighbour import Neighbour, joined
 from ztune.places.replay import Replay, prepare
 from ztune.runs import feasible
 from ztune.runs.ending import ending
+from ztune.runs.from_trace import without_direct
 from ztune.runs.observer import Observer
 from ztune.runs.options import ScreenOptions
 from ztune.runs.recordings import JobKey, found, key_of, of_run
@@ -91,6 +93,8 @@ def start(
     if options.budget < 1:
         raise InputError(f"the budget is {options.budget}; at least 1 layout has to be tried")
     replayed(study.objective.minimise)
+    if like is None and version_key(engine.openzfs) < version_key(PROPERTIES["direct"].since):
+        study = without_direct(study)
     sweep()
     if others is None:
         others = found(study, trace, options.budget)

@@ -42,6 +42,8 @@ class _Known:
     """Settings that protect against torn pages → the page size where none is set."""
     pages: Mapping[str, int]
     """Settings that hold the size of a page → the bytes that they count in."""
+    direct: Mapping[str, Sequence[str]]
+    """Settings that have files of ``_PAGED`` opened with O_DIRECT → the values."""
 
 
 @functools.cache
@@ -54,6 +56,7 @@ def _known() -> _Known:
         tuple(combined for one in facts for combined in one.durability.combined),
         {name: setting.torn_page for name, setting in settings.items() if setting.torn_page is not None},
         {name: unit for one in facts for name, unit in one.settings.pages.items()},
+        {name: values for one in facts for name, values in one.settings.direct.items()},
     )
 
 
@@ -132,6 +135,7 @@ def judge(layout: Layout) -> Judgement:
     caches = _caches(layout)
     if zfs:
         found += _unflushed(layout, caches, notes)
+        found += _past_the_flush(layout, caches, notes)
     found += _database(layout, notes)
     unknown = _declared(layout, found)
     _logbias(layout, notes)
@@ -293,6 +297,44 @@ def _unflushed(layout: Layout, caches: Sequence[_Cache], notes: list[str]) -> li
             notes.append(f"{name}=1 is safe only as long as the write caches of {names} are protected")
         else:
             found.append((klass, f"{name}=1: without a protected write cache a power cut {loses}"))
+    return found
+
+
+def asks_direct(settings: Mapping[str, str]) -> frozenset[str] | None:
+    """Return the roles that a database with these ``settings`` opens with O_DIRECT; None: they don't say."""
+    said = [settings[n].lower() in values for n, values in _known().direct.items() if n in settings]
+    return frozenset(_PAGED if any(said) else ()) if said else None
+
+
+def _past_the_flush(layout: Layout, caches: Sequence[_Cache], notes: list[str]) -> list[_Answer]:
+    """Judge what a fault of OpenZFS from 2.3 on does to Direct I/O (tests/lab/test_lab_direct_cut.py): a sync
+    has the disks flushed that its log records lie on, and not those that whole records went to before.
+    """
+    roles = asks_direct(layout.database)
+    asked = set(layout.direct) if roles is None else roles
+    found: list[_Answer] = []
+    for dataset in layout.datasets:
+        pool, how = layout.pool(dataset.pool), dataset.properties.get("direct", "standard")
+        past = how == "always" or (how == "standard" and not asked.isdisjoint(dataset.roles))
+        exposed = past and dataset.properties["sync"] != "disabled" and not set(dataset.roles) <= _EXPENDABLE
+        apart = sum(v.disks if v.kind == "stripe" else 1 for v in pool.vdevs if v.class_ != "cache") > 1
+        if not exposed or not apart or pool.filesystem != "zfs" or dataset.volume is not None:
+            continue
+        where = f"Direct I/O on {dataset.name}, whose log may lie on other disks than its records"
+        lost = [one for one in caches if one.pool == pool.name and not one.log and one.cache not in _KEPT]
+        if lost:
+            found.append(
+                (
+                    DurabilityClass.CORRUPT,
+                    (
+                        f"{where}: OpenZFS from 2.3 on does not have these flushed at a sync, so a power cut "
+                        "takes pages that were synced; direct=disabled keeps them (docs/durability.md, What "
+                        "was found in OpenZFS)"
+                    ),
+                )
+            )
+        else:
+            notes.append(f"{where}, is safe only as long as the disks' write caches are protected")
     return found
 
 
