@@ -6,14 +6,16 @@ from pathlib import Path
 
 import pytest
 from synthetic_traces import make_trace
+from trace_builder import build, files
 
 from ztune.errors import InputError
 from ztune.runs import from_trace
-from ztune.runs.asked import have_of, study_for
+from ztune.runs.asked import have_of, study_for, task
 from ztune.runs.space import first_round
 from ztune.study import Study, generic, ready
 from ztune.trace.manifest import TraceFile, WorkloadInfo
 from ztune.trace.reader import Trace
+from ztune.trace.schema import Flag, Op
 
 GIB = 1 << 30
 
@@ -39,6 +41,32 @@ def test_the_values_to_try_are_those_of_the_trace(trace: Trace) -> None:
     assert study.axes["wal.recordsize"] == ("8K", "16K", "32K", "128K", "1M")
     assert "data.primarycache" not in study.axes and "data.logbias" not in study.axes
     assert study.axes["wal.logbias"] == ("latency", "throughput") and study.notes == ()
+
+
+def test_direct_io_is_tried_where_it_was_asked_for_and_openzfs_heeds_it(tmp_path: Path) -> None:
+    given = files(("/db/1", "data", 8 << 20), ("/db/log/ib_logfile0", "wal", 8 << 20))
+    events = [
+        {"t": 2 * i + f, "op": Op.WRITE, "file": f, "offset": 8192 * i, "size": 8192, "flags": Flag.DIRECT}
+        for i in range(200)
+        for f in (0, 1)
+    ]
+    trace = build(tmp_path / "a.trace", events, given)
+    study = from_trace.built_for(trace)
+    assert study.axes["data.direct"] == ("standard", "disabled") and study.layout.direct == ("data",)
+    assert "wal.direct" not in study.axes  # MariaDB's log is not opened so on ZFS
+    older = from_trace.without_direct(study)
+    assert "data.direct" not in older.axes and older.layout.direct == ()
+    assert older.notes == (*study.notes, from_trace.NO_DIRECT)
+    assert older.axes == {key: values for key, values in study.axes.items() if key != "data.direct"}
+    named = from_trace.suited(generic.build({"data", "wal"}), trace, named=True)
+    assert named.layout.direct == ("data",) and "data.direct" not in named.axes
+
+
+def test_a_job_says_whether_it_asks_for_direct_io() -> None:
+    def asks(**params: str) -> tuple[str, ...]:
+        return task("mariadb-oltp", params, (), None, None, native=False).study.layout.direct
+
+    assert asks() == ("data", "index") and asks(flush_method="fsync") == ()
 
 
 def test_files_of_one_directory_get_one_dataset_in_every_study(trace: Trace, tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import FrozenInstanceError, replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -282,6 +283,39 @@ def test_caches_that_nobody_has_declared_are_not_known() -> None:
     plain = layout()
     declared = replace(plain, disks={"hdd-7200": "protected"})
     assert declared.hash == plain.hash and parse_layout(declared.to_json()) == declared
+
+
+def test_a_sync_does_not_flush_what_direct_io_wrote_to_other_disks_than_the_log() -> None:
+    """docs/durability.md, "What was found in OpenZFS"."""
+    nothing, _, _, corrupt = DurabilityClass
+
+    def of(direct: tuple[str, ...] = ("data",), **changes: object) -> Judgement:
+        return judge(replace(layout(**changes), direct=direct))
+
+    assert of().klass == nothing  # one disk: the log's flush is the data's
+    found = of(slog="nvme")
+    assert found.klass == corrupt and "Direct I/O on tank/data" in found.reasons[0]
+    two: dict[str, Any] = {"pool__tank__data": "stripe 2 hdd-7200"}
+    for exposed in ({"special": "nvme"}, two):
+        assert of(**exposed).klass == corrupt
+    one: dict[str, Any] = {"pool__tank__data": "mirror 2 hdd-7200", "slog": "none"}
+    for safe in ({"data__direct": "disabled"}, one):
+        assert of(**{"slog": "nvme", **safe}).klass == nothing
+    # A role that is not read and written so, and one that nobody misses.
+    assert of((), slog="nvme").klass == of(("temp",), slog="nvme").klass == nothing
+    assert of((), slog="nvme", wal__direct="always").klass == corrupt
+    # What survives a power cut by itself need not be flushed.
+    found = of(slog="nvme", pool__tank__data="raid-protected")
+    assert found.klass == nothing and "safe only as long as" in " ".join(found.reasons)
+    # The database's own setting counts more than what was recorded under another.
+    assert of(slog="nvme", database__innodb_flush_method="fsync").klass == nothing
+    assert of((), slog="nvme", database__innodb_flush_method="O_DIRECT").klass == corrupt
+    # It changes what is said of a layout, not what the layout is.
+    plain = layout()
+    asking = replace(plain, direct=("data",))
+    assert asking.hash == plain.hash and parse_layout(asking.to_json()) == asking
+    with pytest.raises(ValueError, match='"dta" is not a role'):
+        replace(plain, direct=("dta",))
 
 
 def test_durability_over_two_pools() -> None:

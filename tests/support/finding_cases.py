@@ -250,6 +250,10 @@ CASES: dict[str, tuple[dict[str, Any] | Observation, dict[str, Any] | Observatio
         {"data_group": DIRECT},
         {"data_group": DIRECT, "tunables": {"zfs_dio_enabled": "0"}},
     ),
+    "direct-unflushed": (
+        {"data_group": {"writes__direct": 1}, "vdevs": [MIRROR, LOG]},
+        {"data_group": {"writes__direct": 1}, "vdevs": [MIRROR]},
+    ),
     "direct-always": ({"data": {"direct": "always"}}, {"data": {"direct": "standard"}}),
     "direct-ignored-setting": (
         {**MARIADB, "settings": {"innodb_flush_method": "O_DIRECT"}, "version": "2.2.7"},
