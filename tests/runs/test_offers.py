@@ -64,8 +64,9 @@ def test_only_what_the_job_has_otherwise_is_offered() -> None:
     assert every == [FULL, FRESH, PACKED]
     less = offers.of_workload("postgres-oltp", {"full_page_writes": "off", "wal_compression": "lz4"})
     assert [offers.words(one) for one in less] == [FRESH]
-    assert [offers.words(one) for one in offers.of_workload("mariadb-oltp", {})] == ["innodb_doublewrite=0"]
-    assert offers.of_workload("mariadb-oltp", {"doublewrite": "off"}) == []
+    of_maria = [offers.words(one) for one in offers.of_workload("mariadb-oltp", {})]
+    assert of_maria == ["innodb_doublewrite=0", "innodb_use_native_aio=0"]
+    assert offers.of_workload("mariadb-oltp", {"doublewrite": "off", "native_aio": "off"}) == []
     assert offers.of_workload("fio", {}) == offers.of_workload("postgres-restore", {}) == []
 
 

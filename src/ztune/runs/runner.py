@@ -9,6 +9,7 @@ answer is known.
 from __future__ import annotations
 
 import functools
+import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -43,6 +44,8 @@ from ztune.study import Layout, Study
 
 ANSWER_S = 60.0
 """A host has so long to say what a trial starts from."""
+ALIKE = 3
+"""Layouts that fail alike, the baseline among them, before any trial has a result: the others would, too."""
 
 
 @dataclass(frozen=True)
@@ -180,6 +183,11 @@ def _caches(params: Mapping[str, Any]) -> str:
     return "warm" if "seconds" in params else "cold"
 
 
+def _shape(error: str | None) -> str:
+    """Return a sentence without what differs from trial to trial: numbers, and sizes."""
+    return re.sub(r"\d[\d.,]*", "", error or "")
+
+
 class _Runner:
     """A run that is going on."""
 
@@ -303,6 +311,7 @@ class _Runner:
             interrupt.check()
             # Of this layout alone: the next may do without what is missing.
             going.store_failure(trial, str(lacking))
+            self._check_alike(str(lacking))
             return
         except ZtuneError as broken:
             interrupt.check()
@@ -377,6 +386,22 @@ class _Runner:
         if (error is not None or ended.left) and ended.error_step is None:
             # It left something, or ended without a word: killed, perhaps, before it could tidy up.
             self.failover.tidy(host)
+        if error is not None:
+            self._check_alike(error)
+
+    def _check_alike(self, error: str) -> None:
+        """Raise ZtuneError where trials fail for what is not their layout's, and more would follow."""
+        found = self.going.trials()
+        failed = [t for t in found if t.status == "failed" and _shape(t.error) == _shape(error)]
+        alike = {t.layout_hash for t in failed}
+        if len(alike) < ALIKE or not any(t.is_baseline for t in failed) or any(t.ok for t in found):
+            return
+        if not any(t.status == "pending" for t in found):
+            return
+        raise ZtuneError(
+            f"{len(alike)} layouts failed alike, and none has a result, so the others are not tried: {error}; "
+            f"`ztune run --resume {self.going.run.id}` goes on once that is mended"
+        )
 
     def _keep(self, trial: Trial, ended: trials.Ended, error: str | None) -> None:
         """Store what a trial ended with, and say it."""
