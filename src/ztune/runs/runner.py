@@ -399,8 +399,8 @@ class _Runner:
         if not any(t.status == "pending" for t in found):
             return
         raise ZtuneError(
-            f"{len(alike)} layouts failed alike, and none has a result, so the others are not tried: {error}; "
-            f"`ztune run --resume {self.going.run.id}` goes on once that is mended"
+            f"{len(alike)} layouts failed alike, and none has a result, so the others are not tried: "
+            f"{error}; `ztune run --resume {self.going.run.id}` goes on once that is mended"
         )
 
     def _keep(self, trial: Trial, ended: trials.Ended, error: str | None) -> None:
