@@ -12,6 +12,9 @@ from pathlib import Path
 from ztune import shipped
 from ztune.errors import InputError
 
+OTHER_POLARS = f"{shlex.quote(sys.executable)} -m pip install 'polars[rtcompat]'"
+"""The command that brings the build of Polars for processors without AVX2."""
+
 # By what a person would call the thing; keys are the families of `os_family`. What only one database needs
 # stands in its folder (database.toml).
 _PACKAGES: dict[str, dict[str, str]] = {

@@ -15,7 +15,7 @@ from typing import Any
 from ztune import native, paths
 from ztune.errors import MissingError, ZtuneError
 from ztune.native import openzfs
-from ztune.packages import install_command, sudo_ztune
+from ztune.packages import OTHER_POLARS, install_command, sudo_ztune
 from ztune.units import counted
 
 GIB = 1 << 30
@@ -237,9 +237,9 @@ def check_reading() -> Checked:
     """Traces can be summed up on this processor."""
     try:
         importlib.import_module("ztune.trace.frames")  # here, as it takes a quarter of a second
-    except MissingError as error:
-        means, _, fix = str(error).rpartition(": ")
-        return Checked("reading traces", State.MISSING, means, fix, needed=True)
+    except MissingError:
+        means = "the build of Polars there is needs AVX2, which this processor does not show"
+        return Checked("reading traces", State.MISSING, means, OTHER_POLARS, needed=True)
     return Checked("reading traces", State.OK, "Polars runs on this processor", needed=True)
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 import warnings
 
 from ztune.errors import MissingError
+from ztune.packages import OTHER_POLARS
 
 __all__ = ["pl"]
 
@@ -17,6 +17,5 @@ with warnings.catch_warnings():
     except RuntimeWarning:
         raise MissingError(
             "Polars, which sums up traces, is built for AVX2 and its like here; this processor, or what a "
-            "virtual machine shows of it, lacks these. Its other build does without: "
-            f"{sys.executable} -m pip install 'polars[rtcompat]'"
+            "virtual machine shows of it, lacks these. Its other build does without: " + OTHER_POLARS
         ) from None
