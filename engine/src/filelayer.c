@@ -133,6 +133,8 @@ static void accessed(fl_file_t *f)
 /* How the data of a call goes: through the ARC, through it without being kept for long, or past it. */
 typedef enum { WAY_CACHED, WAY_UNCACHED, WAY_DIRECT } way_t;
 
+/* What is asked for with O_DIRECT and not done so. */
+#define WAY_BESIDE (OPENZFS_NUMBER >= 20400 ? WAY_UNCACHED : WAY_CACHED)
 #if OPENZFS_NUMBER >= 20400
 #define KEPT(way) ((way) == WAY_CACHED ? DMU_READ_PREFETCH : DMU_READ_PREFETCH | DMU_UNCACHEDIO)
 #else
@@ -148,15 +150,14 @@ static way_t way_of(const fl_file_t *f, uint64_t offset, uint64_t len, bool writ
 #if OPENZFS_NUMBER >= 20300
 	bool asked = (flags & FL_DIRECT) != 0, always = f->vol->os->os_direct == ZFS_DIRECT_ALWAYS;
 	bool pages = (offset | len) % PAGESIZE == 0, part = writes && len < f->block;
-	way_t other = OPENZFS_NUMBER >= 20400 ? WAY_UNCACHED : WAY_CACHED;
 
 	if (!asked && !always)
 		return WAY_CACHED;
 	if (f->vol->os->os_direct == ZFS_DIRECT_DISABLED || !pages)
-		return other;
+		return WAY_BESIDE;
 	/* Of less than a record nothing goes past the ARC.  2.3 takes it for Direct I/O if it was asked for. */
 	if (part && (OPENZFS_NUMBER >= 20400 || !asked))
-		return other;
+		return WAY_BESIDE;
 	return WAY_DIRECT;
 #else
 	(void)f, (void)offset, (void)len, (void)writes, (void)flags;
@@ -406,7 +407,7 @@ int fl_write(fl_file_t *f, uint64_t offset, const void *buf, uint64_t len, int f
 		dmu_tx_t *tx;
 
 		/* A block that is to grow is read from the ARC, so what it gets goes there. */
-		way = asked == WAY_DIRECT && lr->lr_length == UINT64_MAX ? WAY_CACHED : asked;
+		way = asked == WAY_DIRECT && lr->lr_length == UINT64_MAX ? WAY_BESIDE : asked;
 
 		block = f->block;
 		if (lr->lr_length == UINT64_MAX && f->size <= f->block)
