@@ -77,6 +77,9 @@ def test_what_not_every_version_has_is_said_of_a_dataset_only_where_the_study_sa
     base, past = layout(), layout(data__direct="disabled")
     assert "direct" not in base.datasets[0].properties and "data.direct" not in base.settings()
     assert past.datasets[0].properties["direct"] == "disabled" and past.hash != base.hash
+    assert layout(data__direct="standard").hash == base.hash == with_settings(
+        past, {"data.direct": "standard"}
+    ).hash  # fmt: skip
 
 
 def test_hash_is_of_the_meaning() -> None:

@@ -120,7 +120,7 @@ def _dataset_table(value: object) -> object:
         properties.setdefault("volblocksize", PROPERTIES["volblocksize"].default)
         rest["filesystem"] = rest.get("filesystem") or "ext4"
     # Left out at their defaults, so that a layout that says them has the hash of one that does not.
-    for name in ("encryption", *([] if volume else ["volblocksize"])):
+    for name in ("encryption", "direct", *([] if volume else ["volblocksize"])):
         if properties.get(name) == PROPERTIES[name].default:
             del properties[name]
     if volume:
