@@ -10,6 +10,13 @@ void (*fl_logged)(fl_file_t *, uint64_t, uint64_t);
 /* A transaction takes at most half of what one may touch. */
 #define WRITE_CHUNK (DMU_MAX_ACCESS >> 1)
 
+/* How the log reads what a record carries: from 2.4 on it leaves how long that is kept as it was. */
+#if OPENZFS_NUMBER >= 20400
+#define FOR_THE_LOG (DMU_READ_NO_PREFETCH | DMU_KEEP_CACHING)
+#else
+#define FOR_THE_LOG DMU_READ_NO_PREFETCH
+#endif
+
 /* --- the intent log asks for data --- */
 
 static void got_data(zgd_t *zgd, int error)
@@ -63,7 +70,7 @@ int fl_get_data(void *arg, uint64_t gen, lr_write_t *lr, char *buf, struct lwb *
 		if (offset >= f->size)
 			error = SET_ERROR(ENOENT);
 		else
-			error = dmu_read_by_dnode(f->dn, offset, lr->lr_length, buf, DMU_READ_NO_PREFETCH);
+			error = dmu_read_by_dnode(f->dn, offset, lr->lr_length, buf, FOR_THE_LOG);
 		if (error == 0)
 			processor_copied(f->vol->os, lr->lr_length);
 		if (error == 0 && fl_logged != NULL)
@@ -149,7 +156,9 @@ static way_t way_of(const fl_file_t *f, uint64_t offset, uint64_t len, bool writ
 {
 #if OPENZFS_NUMBER >= 20300
 	bool asked = (flags & FL_DIRECT) != 0, always = f->vol->os->os_direct == ZFS_DIRECT_ALWAYS;
-	bool pages = (offset | len) % PAGESIZE == 0, part = writes && len < f->block;
+	/* A recorded read is as long as what it got: at the end of its file that need be no whole page. */
+	bool ends = !writes && offset + len >= f->size;
+	bool pages = offset % PAGESIZE == 0 && (ends || len % PAGESIZE == 0), part = writes && len < f->block;
 
 	if (!asked && !always)
 		return WAY_CACHED;
@@ -261,7 +270,7 @@ static void log_write(fl_file_t *f, dmu_tx_t *tx, uint64_t offset, uint64_t len,
 			n = MIN(f->block - (ISP2(f->block) ? P2PHASE(offset, f->block) : offset % f->block), left);
 		itx = zil_itx_create(TX_WRITE, sizeof(*lr) + (k == WR_COPIED ? n : 0));
 		lr = (lr_write_t *)&itx->itx_lr;
-		if (k == WR_COPIED && dmu_read_by_dnode(f->dn, offset, n, lr + 1, DMU_READ_NO_PREFETCH) != 0) {
+		if (k == WR_COPIED && dmu_read_by_dnode(f->dn, offset, n, lr + 1, FOR_THE_LOG) != 0) {
 #if OPENZFS_NUMBER >= 20400
 			zil_itx_destroy(itx, 0);
 #else

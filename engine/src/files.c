@@ -258,11 +258,7 @@ static int op_write(const op_t *o, rfile_t *f, bool *commit)
 	f->written += (double)o->size;
 	f->stood_for += (double)o->size * each;
 	R.r->syncs += (how(o) & FL_SYNC) != 0;
-	if (o->via == VIA_URING)
-		take_ring(f);
 	rc = write_range(f, (uint64_t)o->offset, (uint64_t)o->size, bytes_of(o), how(o), commit);
-	if (o->via == VIA_URING)
-		leave_ring(f);
 	took = replay_now() - start;
 	room = (int64_t)fl_room_waited() - room;
 	if (room > 0 && each > 1.0) {
@@ -396,7 +392,7 @@ static void commit_file(const rfile_t *f)
 int files_do(const op_t *o)
 {
 	rfile_t *f = files_known(o->file);
-	bool commit = false;
+	bool commit = false, ring = o->op == OP_WRITE && o->via == VIA_URING;
 	int rc = 0;
 
 	if (o->op == OP_SYNC) {
@@ -420,6 +416,9 @@ int files_do(const op_t *o)
 	/* The recorder may have missed how it came into being. */
 	if (f->f == NULL && (rc = create(f)) != 0)
 		return rc;
+	/* Until what it wrote is committed, if it must be: that is part of the call. */
+	if (ring)
+		take_ring(f);
 	switch (o->op) {
 	case OP_READ:
 		rc = op_read(o, f);
@@ -452,6 +451,8 @@ int files_do(const op_t *o)
 	}
 	if (rc == 0 && commit)
 		commit_file(f);
+	if (ring)
+		leave_ring(f);
 	return rc;
 }
 

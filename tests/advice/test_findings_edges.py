@@ -95,6 +95,7 @@ EDGES: dict[str, dict[str, tuple[float, float]]] = {
     "direct-unaligned": {"direct_writes": (100, 99), "partial": (0.1, 0.099)},
     "other-filesystem": {"write_calls": (100, 99)},
     "direct-bypasses-arc": {"partial": (0.099, 0.1)},
+    "direct-unflushed": {"partial": (0.999, 1.0)},
 }
 # Facts that go with the changed one.
 WITH: dict[tuple[str, str], dict[str, Any]] = {

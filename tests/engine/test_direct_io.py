@@ -6,7 +6,8 @@ import random
 from pathlib import Path
 from typing import Any
 
-from engine_build import FSYNC, MIB, READ, WRITE, Ops, check_sums, replay, spec
+import pytest
+from engine_build import FSYNC, MIB, O_DSYNC, READ, WRITE, Ops, check_sums, replay, spec
 
 DIRECT = 4
 AIO, RING = 1, 2
@@ -97,6 +98,21 @@ def test_direct_and_cached_calls_read_back_what_was_written_last(tmp_path: Path,
         check_sums(out)
 
 
+def test_the_end_of_a_file_need_be_no_whole_page(tmp_path: Path, noise: Path) -> None:
+    def read(size: int, at: int = 0) -> int:
+        ops = Ops()
+        for _ in range(20):
+            ops.add(READ, offset=at, size=size, flags=DIRECT)
+        s = spec(noise, size=3 * 128 * KIB - 1000, properties={"recordsize": "128K"}, tunables=TXG)
+        found: int = replay(tmp_path, s, ops)["measure"]["by_cause"]["data"]["reads"]
+        return found
+
+    assert read(128 * KIB) == 20
+    # As long as what it got: whole pages from the disk, the rest from the ARC, where the record is from then on.
+    assert read(128 * KIB - 1000, 256 * KIB) == 2
+    assert read(128 * KIB - 1000) == 1  # in the middle it is no call of Direct I/O
+
+
 def latest(found: dict[str, Any]) -> float:
     worst: float = found["model"]["read_latency_ms"]["max"]
     return worst
@@ -117,6 +133,30 @@ def test_aio_makes_one_read_after_another_and_a_ring_all_at_once(tmp_path: Path,
     assert aio["model"]["elapsed_s"] == call["model"]["elapsed_s"]
     assert latest(ring) > 2 * latest(aio)  # in the disk's queue together, which takes the nearest
     assert ring["model"]["elapsed_s"] < 0.75 * aio["model"]["elapsed_s"]
+
+
+def test_closed_what_a_thread_does_between_calls_by_aio_takes_its_time(tmp_path: Path, noise: Path) -> None:
+    def takes(via: int, dur: int) -> float:
+        ops = Ops(step=1_000_000)
+        for _ in range(200):
+            ops.add(READ, offset=0, size=8192, via=via, dur=dur)
+        found: float = replay(tmp_path, spec(noise, closed=True), ops)["measure"]["model"]["elapsed_s"]
+        return found
+
+    assert takes(AIO, 500_000_000) == pytest.approx(0.2, rel=0.05)
+    assert takes(0, 1000) == pytest.approx(0.2, rel=0.05)
+
+
+def test_a_rings_synchronous_writes_to_one_file_are_committed_one_by_one(tmp_path: Path, noise: Path) -> None:
+    def log_writes(via: int) -> int:
+        ops = Ops(step=1000, dur=50_000_000 if via else 1000)
+        for i in range(64):
+            ops.add(WRITE, offset=i * 8192, size=8192, via=via, flags=O_DSYNC)
+        s = spec(noise, profile="hdd", properties={"recordsize": "8K"}, tunables=TXG)
+        found: int = replay(tmp_path, s, ops)["measure"]["zil"]["writes"]
+        return found
+
+    assert log_writes(RING) == log_writes(0) >= 64
 
 
 def test_a_rings_direct_writes_to_one_file_follow_each_other(tmp_path: Path, noise: Path) -> None:

@@ -13,7 +13,7 @@ from ztune.onhost.tunables import TUNABLES, parse_tunable
 from ztune.runs.refine import back_to_default, differing
 from ztune.runs.space import describe, differences, first_round
 from ztune.study import DurabilityClass, Layout, Study, default_setting, generic
-from ztune.study.durability import Judgement, judge
+from ztune.study.durability import Bar, Judgement, judge
 from ztune.study.layout import parse_layout, with_settings
 from ztune.units import format_size, parse_size
 
@@ -319,6 +319,27 @@ def test_a_sync_does_not_flush_what_direct_io_wrote_to_other_disks_than_the_log(
     assert asking.hash == plain.hash and parse_layout(asking.to_json()) == asking
     with pytest.raises(ValueError, match='"dta" is not a role'):
         replace(plain, direct=("dta",))
+
+
+def test_a_base_that_is_exposed_in_direct_io_lets_nothing_else_in() -> None:
+    def of(**changes: object) -> Layout:
+        return replace(layout(**changes), direct=("data",))
+
+    base = of(slog="nvme")
+    bar = Bar.of(DurabilityClass.NOTHING, base)
+    assert bar.admits(base) and bar.admits(of(slog="nvme", data__recordsize="16K"))
+    assert bar.admits(of(slog="nvme", data__direct="disabled")) and bar.admits(of())
+    weaker: tuple[dict[str, Any], ...] = (
+        {"data__sync": "disabled", "wal__sync": "disabled"},
+        {"wal__sync": "disabled"},
+        {"tunable__zfs_nocacheflush": 1},
+        {"data__checksum": "off"},
+    )
+    for weak in weaker:
+        assert not bar.admits(of(slog="nvme", **weak)), weak
+    assert not Bar.of(DurabilityClass.NOTHING, of()).admits(base)
+    exposed, unsynced = judge(base), judge(of(data__sync="disabled", wal__sync="disabled"))
+    assert not unsynced.no_weaker(exposed) and judge(of()).no_weaker(exposed)
 
 
 def test_durability_over_two_pools() -> None:

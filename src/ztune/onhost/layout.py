@@ -329,9 +329,7 @@ class Layout:
     )
     direct: tuple[str, ...] = field(
         default=(),
-        metadata=described(
-            "Roles whose files the database opens with O_DIRECT, where OpenZFS heeds that; ztune fills it."
-        ),
+        metadata=described("Roles whose files the database writes with O_DIRECT; ztune fills it."),
     )
 
     def __post_init__(self) -> None:

@@ -26,7 +26,8 @@ class Property:
     the commands. ``new_blocks_only``: a change leaves what is already written as it is. ``at_creation``: it
     is set when the dataset is made and never after. ``volumes``: a volume has it too; ``volume_only``: only
     a volume has it. ``since``: the OpenZFS version that brought it, and ``values_since`` the versions of
-    values that came later (read from module/zcommon/zfs_prop.c of each release).
+    values that came later (read from module/zcommon/zfs_prop.c of each release). ``before``: the value that
+    versions before ``since`` act by, None for the default.
     """
 
     name: str
@@ -42,6 +43,7 @@ class Property:
     volume_only: bool = False
     since: str = "0.8"
     values_since: Mapping[str, str] = field(default_factory=dict)
+    before: str | None = None
 
     def needs(self, value: str) -> str:
         """Return the OpenZFS version that the property with this canonical value needs: "2.2"."""
@@ -259,6 +261,7 @@ PROPERTIES: dict[str, Property] = {
             _choice("disabled", "standard", "always"),
             "What O_DIRECT does, from OpenZFS 2.3 on: past the ARC, nothing, or as if all asked for it.",
             since="2.3",
+            before="disabled",
         ),
         Property(
             "prefetch",

@@ -25,9 +25,13 @@ from ztune.units import format_size
 
 _OF_SIZES = ("recordsize", "compression", "primarycache", "secondarycache", "direct")
 _OF_COMMITS = ("logbias",)
-NO_DIRECT = "The property direct was not tried: OpenZFS takes notice of O_DIRECT from 2.3 on."
+NO_DIRECT = (
+    "This OpenZFS takes no notice of O_DIRECT, as later ones do with direct=disabled, which the layouts say; "
+    "before 2.3 there is nothing to set."
+)
 LEAST_DIRECT = 0.01
-"""Of the bytes that a role's calls move: from this share by O_DIRECT on the property `direct` is tried."""
+"""Of the bytes that a role's calls move: from this share by O_DIRECT on, and where any is written so, the
+property `direct` is tried."""
 _NO_SLOG = "No log device was tried: too few commits were recorded."
 # From 16K on a record has sectors to save; what a whole record of 1M saves, few files' writes see.
 _RATIOS = range(16 << 10, (128 << 10) + 1)
@@ -60,17 +64,20 @@ def built_for(trace: Trace, *, arc: bool = False) -> Study:
 
 
 def _asking(study: Study, counted: Mapping[str, Recorded]) -> Study:
-    """Return ``study`` with the roles that were recorded to ask for O_DIRECT."""
-    direct = tuple(role for role, one in counted.items() if one.direct)
+    """Return ``study`` with the roles whose files were written with O_DIRECT when recorded."""
+    direct = tuple(role for role, one in counted.items() if one.written_direct)
     return study.model_copy(update={"layout": replace(study.layout, direct=direct)})
 
 
 def without_direct(study: Study) -> Study:
-    """Return ``study`` for a version of OpenZFS that takes no notice of O_DIRECT."""
+    """Return ``study`` for a version of OpenZFS that takes no notice of O_DIRECT: what it does is
+    ``direct=disabled``, which keeps its layouts what they are on a later version."""
     axes = [key for key in study.axes if key.rpartition(".")[2] == "direct"]
-    if axes:
-        study = without(study, dict.fromkeys(axes), NO_DIRECT, layouts=False)
-    return study.model_copy(update={"layout": replace(study.layout, direct=())})
+    if not axes:
+        return study
+    base = with_settings(study.layout, dict.fromkeys(axes, "disabled"))
+    found = study.model_copy(update={"layout": base})
+    return without(found, dict.fromkeys(axes), NO_DIRECT, layouts=False)
 
 
 def suited(study: Study, trace: Trace, *, named: bool) -> Study:
@@ -202,7 +209,7 @@ def _role_io(groups: Sequence[GroupSummary], counted: Recorded, manifest: Manife
         page=max((size for role, size in manifest.page_size.items() if role in roles), default=None),
         sizes=counted.sizes,
         commits=counted.commit,
-        direct=counted.direct >= LEAST_DIRECT * counted.bytes > 0,
+        direct=counted.direct >= LEAST_DIRECT * counted.bytes > 0 or counted.written_direct > 0,
     )
 
 

@@ -25,7 +25,7 @@ from ztune.runs.space import JOB_FACTORS, differences, first_round
 from ztune.store.db import Store
 from ztune.store.records import Run
 from ztune.study import Layout, Study
-from ztune.study.durability import is_combined, weakening
+from ztune.study.durability import is_combined, is_direct, weakening
 from ztune.study.layout import with_settings
 from ztune.study.loader import resolve_profiles
 from ztune.study.reduced import without
@@ -190,6 +190,7 @@ def _declared(workload: str, given: Mapping[str, Any], values: Mapping[str, _Val
             }
             if known:
                 bearing |= weakening(found)
+                bearing |= {n: v for n, v in found.items() if n in differing[name] and is_direct(n)}
             if kept_here := {n: v for n, v in bearing.items() if n not in others}:
                 out.setdefault(name, {})[value] = kept_here
     together = {

@@ -44,7 +44,7 @@ from ztune.study import Layout, Study
 
 ANSWER_S = 60.0
 """A host has so long to say what a trial starts from."""
-ALIKE = 3
+ALIKE = 5
 """Layouts that fail alike, the baseline among them, before any trial has a result: the others would, too."""
 
 
@@ -311,7 +311,6 @@ class _Runner:
             interrupt.check()
             # Of this layout alone: the next may do without what is missing.
             going.store_failure(trial, str(lacking))
-            self._check_alike(str(lacking))
             return
         except ZtuneError as broken:
             interrupt.check()

@@ -148,7 +148,7 @@ class LayoutSearch:
             own: dict[str, str | int] = {}
             for value in texts:
                 layout = with_settings(base, {key: value})
-                if layout.hash != base.hash and (self._lacks(layout) or not self._bar.admits(layout)):
+                if layout.hash != base.hash and (self._lacks(layout) or not self._may_be(layout)):
                     self.beside.append((key, value))
                 else:
                     own.setdefault(layout.settings().get(key, "default"), value)
@@ -190,6 +190,14 @@ class LayoutSearch:
             return False
         # The cell with the base's own values there means the same.
         return not _varies_unused(self.study.layout, layout)
+
+    def _may_be(self, layout: Layout) -> bool:
+        """Say whether ``layout`` competes, or would without Direct I/O, which is an axis then."""
+        if self._bar.admits(layout):
+            return True
+        axes = self.study.axes
+        cure = {key: "disabled" for key in axes if key.endswith(".direct") and "disabled" in axes[key]}
+        return bool(cure) and self._bar.admits(with_settings(layout, cure))
 
     def _lacks(self, layout: Layout) -> bool:
         return bool(self._hardware.lacking(layout))

@@ -78,6 +78,13 @@ class Judgement:
     disks: tuple[str, ...] = ()
     """Profiles of disks of which nobody has declared what becomes of their cache: the class holds if they
     keep what they were told to flush."""
+    but_direct: DurabilityClass | None = None
+    """The worst class without what a fault of OpenZFS does to Direct I/O; None: it does nothing here."""
+
+    @property
+    def besides(self) -> DurabilityClass:
+        """The worst class but for that fault: what the layout itself asks for."""
+        return self.proven if self.but_direct is None else self.but_direct
 
     @property
     def klass(self) -> DurabilityClass:
@@ -91,7 +98,11 @@ class Judgement:
 
         What is not known is no weaker than the very same.
         """
-        return self.unknown == than.unknown and self.proven.rank <= than.proven.rank
+        return (
+            self.unknown == than.unknown
+            and self.proven.rank <= than.proven.rank
+            and self.besides.rank <= than.besides.rank
+        )
 
 
 @dataclass(frozen=True)
@@ -99,10 +110,13 @@ class Bar:
     """Which layouts compete: those of no worse class than ``worst`` in which the same is ``unknown``.
 
     So a layout of a database that nobody has declared is compared with its like and with nothing else.
+    ``direct``: the base is exposed to the fault of OpenZFS in Direct I/O, and so may be what competes; it
+    lets nothing else in.
     """
 
     worst: DurabilityClass
     unknown: tuple[str, ...] = ()
+    direct: bool = False
 
     @classmethod
     def of(cls, allowed: DurabilityClass, base: Layout | None) -> Bar:
@@ -110,14 +124,16 @@ class Bar:
         if base is None:
             return cls(allowed)
         judged = judge(base)
-        return cls(max(allowed, judged.proven, key=lambda c: c.rank), judged.unknown)
+        worst = max(allowed, judged.besides, key=lambda c: c.rank)
+        return cls(worst, judged.unknown, judged.but_direct is not None)
 
     def admits(self, layout: Layout) -> bool:
         """Say whether ``layout`` competes: one with checksum=off never does, whatever is allowed."""
         if any(d.properties["checksum"] == "off" for d in layout.datasets):
             return False
         judged = judge(layout)
-        return judged.unknown == self.unknown and judged.proven.rank <= self.worst.rank
+        klass = judged.besides if self.direct else judged.proven
+        return judged.unknown == self.unknown and klass.rank <= self.worst.rank
 
 
 def judge(layout: Layout) -> Judgement:
@@ -135,7 +151,7 @@ def judge(layout: Layout) -> Judgement:
     caches = _caches(layout)
     if zfs:
         found += _unflushed(layout, caches, notes)
-        found += _past_the_flush(layout, caches, notes)
+    past = _past_the_flush(layout, caches, notes) if zfs else []
     found += _database(layout, notes)
     unknown = _declared(layout, found)
     _logbias(layout, notes)
@@ -165,14 +181,21 @@ def judge(layout: Layout) -> Judgement:
                 f"the special vdev of pool {pool.name} has no redundancy: its failure loses the whole pool"
             )
     found += _disks(caches, notes)
-    proven = max((c for c, _ in found), key=lambda c: c.rank, default=DurabilityClass.NOTHING)
+    besides = _worst(found)
+    found += past
+    proven = _worst(found)
     found.sort(key=lambda item: -item[0].rank)
     return Judgement(
         proven,
         tuple(unknown),
         (*unknown.values(), *(text for _, text in found), *notes),
         tuple(dict.fromkeys(one.profile for one in caches if one.cache == "not-known")),
+        besides if past else None,
     )
+
+
+def _worst(found: Sequence[_Answer]) -> DurabilityClass:
+    return max((c for c, _ in found), key=lambda c: c.rank, default=DurabilityClass.NOTHING)
 
 
 def smallest_record(layout: Layout) -> tuple[int, str]:
@@ -306,11 +329,16 @@ def asks_direct(settings: Mapping[str, str]) -> frozenset[str] | None:
     return frozenset(_PAGED if any(said) else ()) if said else None
 
 
+def is_direct(name: str) -> bool:
+    """Say whether a database's setting decides on O_DIRECT."""
+    return name in _known().direct
+
+
 def _past_the_flush(layout: Layout, caches: Sequence[_Cache], notes: list[str]) -> list[_Answer]:
     """Judge what a fault of OpenZFS from 2.3 on does to Direct I/O (tests/lab/test_lab_direct_cut.py): a sync
     has the disks flushed that its log records lie on, and not those that whole records went to before.
     """
-    roles = asks_direct(layout.database)
+    roles = asks_direct(_settings(layout))
     asked = set(layout.direct) if roles is None else roles
     found: list[_Answer] = []
     for dataset in layout.datasets:

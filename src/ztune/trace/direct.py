@@ -39,8 +39,10 @@ class DirectIO:
     def refused(self, part: Columns) -> npt.NDArray[np.bool_]:
         """Return which of them OpenZFS 2.3 refuses: reads and writes that are not of whole pages.
 
-        ``part``: also ``op``, ``offset`` and ``size``.
+        ``part``: also ``op``, ``offset`` and ``size``. A read is as long as what it got, which need be no
+        whole page at a file's end.
         """
-        odd = (part["offset"] % PAGE != 0) | (part["size"] % PAGE != 0)
-        found: npt.NDArray[np.bool_] = self.asked(part) & np.isin(part["op"], (Op.READ, Op.WRITE)) & odd
+        op, begins = part["op"], part["offset"] % PAGE != 0
+        odd = ((op == Op.WRITE) & (begins | (part["size"] % PAGE != 0))) | ((op == Op.READ) & begins)
+        found: npt.NDArray[np.bool_] = self.asked(part) & odd
         return found

@@ -41,6 +41,8 @@ class Recorded:
     """Whether advice on a log would be about this role: it is the log, or what is synced without one."""
     direct: int = 0
     """Of ``bytes``, those by calls that have O_DIRECT on ZFS, too."""
+    written_direct: int = 0
+    """Of these, those that were written."""
 
     @property
     def sizes(self) -> bool:
@@ -81,6 +83,7 @@ def summed(parts: Sequence[Recorded]) -> Recorded:
         commits=sum(one.commits for one in parts),
         log=any(one.log for one in parts),
         direct=sum(one.direct for one in parts),
+        written_direct=sum(one.written_direct for one in parts),
     )
 
 
@@ -98,7 +101,8 @@ def recorded(trace: Trace) -> dict[str, Recorded]:
     # The last is what -1, no file, indexes.
     of_file = np.array([names.index(f.role or "") for f in manifest.files] + [0])
     every, direct = 0, DirectIO(manifest.files)
-    calls, moved_bytes, directly, commits, written = (np.zeros(len(names)) for _ in range(5))
+    calls, moved_bytes, commits, written = (np.zeros(len(names)) for _ in range(4))
+    directly, written_directly = np.zeros(len(names)), np.zeros(len(names))
     for part in trace.parts("op", "flags", "file", "size"):
         role, op, size = of_file[part["file"]], part["op"], part["size"]
         writes = op == Op.WRITE
@@ -109,6 +113,8 @@ def recorded(trace: Trace) -> dict[str, Recorded]:
         moved_bytes += np.bincount(role[moved], weights=size[moved], minlength=len(names))
         past = moved & direct.asked(part)
         directly += np.bincount(role[past], weights=size[past], minlength=len(names))
+        past &= writes
+        written_directly += np.bincount(role[past], weights=size[past], minlength=len(names))
         commits += np.bincount(role[waited], minlength=len(names))
         written += np.bincount(role[writes], minlength=len(names))
     return {
@@ -120,6 +126,7 @@ def recorded(trace: Trace) -> dict[str, Recorded]:
             log=bool(written[i])
             and (name == "wal" or ("wal" not in names and name in _LOGGED and commits[i])),
             direct=int(directly[i]),
+            written_direct=int(written_directly[i]),
         )
         for i, name in enumerate(names)
         if name

@@ -54,7 +54,8 @@ class Warmth:
         events["op"], events["file2"] = Op.WARM, -1
         events["file"] = to_id[chosen["file"]]
         events["offset"], events["size"] = chosen["offset"], chosen["size"]
-        events["flags"] = chosen["flags"] & int(Flag.DIRECT)
+        # What was written is taken to have gone through the cache, as parts of records do.
+        events["flags"] = np.where(chosen["op"] == Op.READ, chosen["flags"] & int(Flag.DIRECT), 0)
         return events
 
 

@@ -123,9 +123,10 @@ class _Cut:
         cold = gone | np.array([*(file.role == "wal" for file in entries), True])
         warming = np.concatenate([np.empty(0, EVENT_DTYPE), *before])
         warming = warming[~cold[warming["file"]]][-warming_calls:]
+        # What was written is taken to have gone through the cache, as parts of records do.
+        warming["flags"] = np.where(warming["op"] == Op.READ, warming["flags"] & int(Flag.DIRECT), 0)
         warming["op"], warming["file2"] = Op.WARM, -1
         warming["t"] = warming["dur"] = 0
-        warming["flags"] &= int(Flag.DIRECT)
         self._warming: Rows = warming
 
     def events(self, trace: Trace) -> Iterator[Rows]:

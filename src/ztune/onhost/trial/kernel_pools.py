@@ -253,9 +253,8 @@ class KernelPools:
             values.pop("encryption", None)
         # ZFS knows no special_small_blocks without the allocation-classes feature, and 0 is what it is then.
         for name in ("special_small_blocks", "prefetch", "direct"):
-            if values.get(name) in ("0", "all", "standard") and self.version < zfs_versions.number(
-                zfs_versions.PROPERTIES[name]
-            ):
+            since = zfs_versions.number(zfs_versions.PROPERTIES[name])
+            if values.get(name) in ("0", "all", "standard", "disabled") and self.version < since:
                 values.pop(name)
         if dataset.volume is not None:
             allowed = zfs_versions.VOLUME_PROPERTIES | (
