@@ -68,7 +68,7 @@ STUDIES = {
 PARAMS = {
     # No warm-up: a replay begins with an empty ARC.
     "postgres-oltp": ["scale=8", "seconds=10", "rate=20", "warmup=0"],
-    "mariadb-oltp": ["size=128M", "seconds=30", "rate=6", "warmup=0"],
+    "mariadb-oltp": ["size=128M", "seconds=30", "rate=8", "warmup=0"],
     # Rates that stay whole numbers for each thread when slowed down 4 or 10 times.
     "fio": ["size=64M", "seconds=10", "rate_iops=160", "rwmixread=50"],
 }

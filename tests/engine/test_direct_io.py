@@ -108,7 +108,7 @@ def test_the_end_of_a_file_need_be_no_whole_page(tmp_path: Path, noise: Path) ->
         return found
 
     assert read(128 * KIB) == 20
-    # As long as what it got: whole pages from the disk, the rest from the ARC, where the record is from then on.
+    # As long as what it got: whole pages from the disk, the rest from the ARC, where the record then is.
     assert read(128 * KIB - 1000, 256 * KIB) == 2
     assert read(128 * KIB - 1000) == 1  # in the middle it is no call of Direct I/O
 
