@@ -76,6 +76,20 @@ def test_what_does_not_go_together_or_was_not_recorded_is_not_in_the_space() -> 
     assert all(search.layout(c).settings()["data.recordsize"] != "8K" for c in search.space.cells())
 
 
+def test_a_log_device_that_is_there_is_searched_without_direct_io() -> None:
+    """With it a power cut would take what was synced: docs/durability.md, "What was found in OpenZFS"."""
+    axes = {"slog": ["none", "nvme"], "data.direct": ["standard", "disabled"]}
+    made = study(axes=axes, cross=[])
+    asking = made.model_copy(update={"layout": dataclasses.replace(made.layout, direct=("data",))})
+    for question, cells in ((made, 4), (asking, 3)):
+        search = LayoutSearch(question, always, {"slog": "nvme"})
+        assert {axis.name for axis in search.space.axes} == set(axes) and not search.beside
+        assert len(search.space.cells()) == cells
+    exposed = with_settings(asking.layout, {"slog": "nvme"})
+    assert search.cell(exposed) is None
+    assert search.cell(with_settings(exposed, {"data.direct": "disabled"})) is not None
+
+
 def test_each_value_beside_the_space_is_tried_once_on_top() -> None:
     question = study(axes={**generic.build({"data", "wal"}).axes, "slog": ["nvme", "ssd-sata"]}, cross=[])
     search = LayoutSearch(question, always)
