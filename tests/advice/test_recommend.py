@@ -422,6 +422,22 @@ def test_warnings_of_trace_run_and_replay_are_repeated() -> None:
     ]
 
 
+def test_a_base_whose_direct_io_a_power_cut_takes_is_told_so() -> None:
+    base = replace(with_settings(BASE, {"slog": "nvme"}, "base"), direct=("data",))
+    mended = with_settings(base, {"data.direct": "disabled"}, "mended")
+    trials = [
+        ev.trial(layout, n, measure(time), baseline=n == 1)
+        for n, (layout, time) in enumerate(((base, 100), (mended, 50)), 1)
+    ]
+    r = chosen(trials)
+    assert (r.layout_name, r.durability.klass) == ("mended", "nothing-acknowledged")
+    assert [row.durability for row in r.ranking if row.baseline] == ["corrupt"]
+    [said] = [text for text in r.warnings if "With the base layout, as it is now" in text]
+    assert "Direct I/O on tank/" in said and "direct=disabled keeps them" in said
+    said_of = prop(r, "data", "direct")
+    assert said_of.value == "disabled" and "goes through the ARC" in said_of.reason
+
+
 def test_without_the_trace_it_says_so() -> None:
     r = recommend(ev.run(), ev.trials())
     assert any("no longer where the run read it" in reason for reason in r.confidence.reasons)

@@ -18,6 +18,7 @@ from ztune.runs import offered
 from ztune.runs.follow import followed
 from ztune.runs.search import stopped
 from ztune.study import default_setting
+from ztune.study.durability import judge
 from ztune.trace.manifest import DEFAULT_RATIO, Manifest, content_unknown
 from ztune.trace.repeats import repeats
 from ztune.units import listed
@@ -58,8 +59,14 @@ def trace_seconds(found: Results, manifest: Manifest | None) -> float | None:
 
 
 def warnings(now: Standing, manifest: Manifest | None) -> list[str]:
-    """Return the warnings of the trace, of the run and of the trials that the recommendation rests on."""
+    """Return the warnings of the base layout, of the trace, of the run and of the trials that the
+    recommendation rests on."""
     out: dict[str, None] = {}
+    base = now.found.base_layout
+    if base is not None and (exposed := judge(base).exposed):
+        out[f"With the base layout, as it is now, a power cut takes pages that were synced. {exposed}."] = (
+            None
+        )
     if manifest is not None:
         if manifest.dropped:
             out[f"The recorder lost {manifest.dropped:,} events; the trace is incomplete."] = None

@@ -60,6 +60,8 @@ def _known() -> _Known:
     )
 
 
+_DIRECT_IO = "Direct I/O"
+
 # What stands in a judgement for the database as a whole.
 _THE_DATABASE = "the database"
 
@@ -80,6 +82,11 @@ class Judgement:
     keep what they were told to flush."""
     but_direct: DurabilityClass | None = None
     """The worst class without what a fault of OpenZFS does to Direct I/O; None: it does nothing here."""
+
+    @property
+    def exposed(self) -> str:
+        """What that fault does here, as a sentence without its end; "" if nothing."""
+        return "" if self.but_direct is None else next(r for r in self.reasons if r.startswith(_DIRECT_IO))
 
     @property
     def besides(self) -> DurabilityClass:
@@ -348,7 +355,7 @@ def _past_the_flush(layout: Layout, caches: Sequence[_Cache], notes: list[str]) 
         apart = sum(v.disks if v.kind == "stripe" else 1 for v in pool.vdevs if v.class_ != "cache") > 1
         if not exposed or not apart or pool.filesystem != "zfs" or dataset.volume is not None:
             continue
-        where = f"Direct I/O on {dataset.name}, whose log may lie on other disks than its records"
+        where = f"{_DIRECT_IO} on {dataset.name}, whose log may lie on other disks than its records"
         lost = [one for one in caches if one.pool == pool.name and not one.log and one.cache not in _KEPT]
         if lost:
             found.append(
