@@ -35,6 +35,16 @@ def test_what_loses_more_than_allowed_and_than_today_is_refused() -> None:
     guard.check(BASE, UNSYNCED, NOTHING)
 
 
+def test_a_base_that_is_exposed_in_direct_io_allows_nothing_else() -> None:
+    exposed = replace(with_settings(BASE, {"slog": "nvme"}, "log"), direct=("data",))
+    guard.check(exposed, exposed, NOTHING)
+    with pytest.raises(InputError, match="of durability class corrupt, weaker than"):
+        guard.check(exposed, BASE, NOTHING)
+    unsynced = with_settings(exposed, {"data.sync": "disabled", "wal.sync": "disabled"}, "unsynced")
+    with pytest.raises(InputError, match="of durability class last-seconds, weaker than"):
+        guard.check(unsynced, exposed, NOTHING)
+
+
 def test_disks_that_ignore_flushes_are_not_recommended() -> None:
     liar = with_settings(BASE, {"pool.tank.data": "raid-ignores-flushes"}, "cached")
     with pytest.raises(InputError, match=r"class corrupt, weaker .*raid-ignores-flushes\) ignore flushes"):

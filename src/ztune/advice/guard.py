@@ -20,7 +20,10 @@ def check(chosen: Layout, base: Layout | None, allowed: DurabilityClass) -> None
             "data would be returned unseen; add a layout with checksum=on to the study"
         )
     now, today = judge(chosen), None if base is None else judge(base)
-    if now.proven.rank > max(allowed.rank, 0 if today is None else today.proven.rank):
+    # A base that is exposed in Direct I/O alone lets in what is so, too, and nothing else.
+    exposed = today is not None and today.but_direct is not None
+    klass = now.besides if exposed else now.proven
+    if klass.rank > max(allowed.rank, 0 if today is None else today.besides.rank):
         raise InputError(
             f'"{chosen.name}" is of durability class {now.proven}, weaker than the objective allows '
             f"({allowed}) and than the base layout: {now.reasons[0]}"

@@ -147,6 +147,7 @@ def joint_base(ids: Sequence[str], layouts: Sequence[Layout | None]) -> tuple[La
     own = {d.key for base in bases for d in base.datasets}
     raw: dict[str, Any] = bases[0].to_json()
     raw.update(name="base", description="", pool=[], dataset=[])
+    raw["direct"] = sorted({role for base in bases for role in base.direct})
     notes, placed, names, pools = [], set[str](), set[str](), set[str]()
     for run, base in zip(ids, bases, strict=True):
         told = base.to_json()

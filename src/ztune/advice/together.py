@@ -131,7 +131,8 @@ def _bar(ids: Sequence[str], jobs: Sequence[WeighedRun], nows: Sequence[Standing
                 f"what a power cut loses is declared otherwise in run {ids[0]} than in run {run} "
                 f"({', '.join(bars[0].unknown or bar.unknown)}); declare the same in both studies"
             )
-    return replace(bars[0], worst=min((bar.worst for bar in bars), key=lambda c: c.rank))
+    worst = min((bar.worst for bar in bars), key=lambda c: c.rank)
+    return replace(bars[0], worst=worst, direct=any(bar.direct for bar in bars))
 
 
 def _shares(jobs: Sequence[WeighedRun], nows: Sequence[Standing]) -> list[float]:
