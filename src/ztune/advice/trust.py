@@ -64,9 +64,8 @@ def warnings(now: Standing, manifest: Manifest | None) -> list[str]:
     out: dict[str, None] = {}
     base = now.found.base_layout
     if base is not None and (exposed := judge(base).exposed):
-        out[f"With the base layout, as it is now, a power cut takes pages that were synced. {exposed}."] = (
-            None
-        )
+        text = f"With the base layout, as it is now, a power cut takes pages that were synced. {exposed}."
+        out[text] = None
     if manifest is not None:
         if manifest.dropped:
             out[f"The recorder lost {manifest.dropped:,} events; the trace is incomplete."] = None

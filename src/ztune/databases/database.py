@@ -348,6 +348,13 @@ def every() -> tuple[Database, ...]:
     return tuple(one for one in _found() if isinstance(one, Database))
 
 
+@functools.cache
+def endings(kind: Literal["preallocated", "logs", "buffered"]) -> tuple[re.Pattern[str], ...]:
+    """Return what whole paths of files look like that databases declare to be of a kind of ``Files``."""
+    known = (end for one in every() for files in one.facts.files for end in getattr(files, kind))
+    return tuple(re.compile(f".*(?:{end})") for end in known)
+
+
 def own() -> tuple[Database, ...]:
     """Return ours."""
     return tuple(one for one in every() if one.own)

@@ -6,9 +6,7 @@ never through a link. Work is bounded in time and memory, whatever the number an
 
 from __future__ import annotations
 
-import functools
 import os
-import re
 import stat
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -20,7 +18,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from ztune.databases.database import every
+from ztune.databases.database import endings
 from ztune.observe import histograms
 from ztune.observe.allocation import HEADER, Allocation
 from ztune.observe.model import Compressed, ObservedFiles
@@ -50,13 +48,6 @@ SETTLED_SECONDS: Final = 60.0
 _SMALLEST = 512
 _NEARLY_ALL = 0.95
 """Of a role's bytes."""
-
-
-@functools.cache
-def _preallocated() -> tuple[re.Pattern[str], ...]:
-    """Return what the paths of files look like that databases allocate in full before use."""
-    known = (end for one in every() for files in one.facts.files for end in files.preallocated)
-    return tuple(re.compile(f".*(?:{end})") for end in known)
 
 
 @dataclass
@@ -233,7 +224,7 @@ class _Walk:
         files.allocated += status.st_blocks * 512
         bucket = histograms.bucket(size)
         files.sizes[bucket] = files.sizes.get(bucket, 0) + 1
-        if any(ending.fullmatch(path) for ending in _preallocated()):
+        if any(ending.fullmatch(path) for ending in endings("preallocated")):
             files.preallocated += 1
         on_zfs = status.st_dev in self.zfs
         if on_zfs and size > status.st_blksize:

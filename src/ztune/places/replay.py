@@ -6,7 +6,6 @@ import contextlib
 import functools
 import json
 import os
-import re
 import shutil
 import threading
 import time
@@ -18,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ztune import paths
-from ztune.databases.database import every
+from ztune.databases.database import endings
 from ztune.errors import InputError
 from ztune.onhost.age import REWRITTEN, WRITE, Age
 from ztune.onhost.host import shared_files
@@ -151,12 +150,6 @@ def _sampled(inputs: Inputs, rate: Rate) -> Inputs:
             with shared_files.replacing(index) as partial:
                 partial.write_text(json.dumps({"files": [vars(f) for f in files], "calls": calls}))
     return replace(inputs, ops=ops, files=files, calls=calls)
-
-
-@functools.cache
-def _shared_logs() -> tuple[re.Pattern[str], ...]:
-    known = (end for one in every() for files in one.facts.files for end in files.logs)
-    return tuple(re.compile(f".*(?:{end})") for end in known)
 
 
 class Replay:
@@ -330,7 +323,7 @@ class Replay:
         found = (
             (tuple(f.id for f in wal if f.neighbour == beside and end.fullmatch(f.path)), beside)
             for beside in (False, True)
-            for end in _shared_logs()
+            for end in endings("logs")
         )
         return {files: beside for files, beside in found if files}
 

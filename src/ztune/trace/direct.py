@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import functools
-import re
 from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
 
-from ztune.databases.database import every
+from ztune.databases.database import endings
 from ztune.trace.manifest import TraceFile
 from ztune.trace.reader import Columns
 from ztune.trace.schema import Flag, Op
@@ -18,18 +16,13 @@ PAGE = 4096
 """Bytes of a page of memory, the least that OpenZFS does by Direct I/O (zfs_setup_direct in zfs_vnops.c)."""
 
 
-@functools.cache
-def _buffered() -> re.Pattern[str]:
-    ends = [end for one in every() for files in one.facts.files for end in files.buffered]
-    return re.compile(f".*(?:{'|'.join(ends)})") if ends else re.compile("(?!)")
-
-
 class DirectIO:
     """Tells which of a trace's calls are asked for with O_DIRECT on ZFS, too."""
 
     def __init__(self, files: Sequence[TraceFile]) -> None:
         # The last is what -1, no file, indexes.
-        self._buffered = np.array([_buffered().fullmatch(f.path) is not None for f in files] + [False])
+        ends = endings("buffered")
+        self._buffered = np.array([any(end.fullmatch(f.path) for end in ends) for f in files] + [False])
 
     def asked(self, part: Columns) -> npt.NDArray[np.bool_]:
         """Return which calls have O_DIRECT; ``part``: columns ``flags`` and ``file`` of events."""
