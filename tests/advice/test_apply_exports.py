@@ -187,6 +187,45 @@ def test_hostile_names_stay_inside(tmp_path: Path) -> None:
     assert not (Path.cwd() / "owned").exists() and not (tmp_path / "owned").exists()
 
 
+DIRECT = {**CHANGES, "data.direct": "disabled"}
+
+
+@pytest.mark.parametrize("version", ["2.1.11-1", "2.3.2-1"])
+def test_a_property_that_an_openzfs_lacks_and_acts_by_is_left_out(
+    machine: Machine, tmp_path: Path, version: str
+) -> None:
+    machine.change(lambda s: s.update(version=version))
+    done = run(exports.shell(recommended(DIRECT), MAPPING, None), tmp_path, "--yes")
+    assert done.returncode == 0, done.stderr
+    assert ("direct=disabled" in done.stdout) == (version > "2.3") == ("direct" in machine.local("tank/pg"))
+    assert machine.local("tank/pg")["recordsize"] == "16384"
+    shown = run(exports.shell(recommended(DIRECT), {}, None), tmp_path, "tank")
+    assert shown.returncode == 0 and ("-o direct=disabled" in shown.stdout) == (version > "2.3")
+    plan = build(recommended(DIRECT), MAPPING, read(Host(), MAPPING.values()))
+    assert ("direct" in [s.name for s in plan.settings]) == (
+        version > "2.3" and "direct" not in machine.local("tank/pg")
+    )
+
+
+def test_where_no_host_was_asked_all_properties_are_shown(no_zfs: None, tmp_path: Path) -> None:
+    for mapping, words in ((MAPPING, ()), ({}, ("tank/new",))):
+        shown = run(exports.shell(recommended(DIRECT), mapping, None), tmp_path, *words)
+        assert shown.returncode == 0 and "direct=disabled" in shown.stdout
+
+
+def test_ansible_asks_for_a_property_that_an_openzfs_may_lack() -> None:
+    for mapping in (MAPPING, {}):
+        look, *others = tasks(exports.ansible(recommended(DIRECT), mapping))
+        assert look["register"] == "ztune_has_direct" and "before 2.3" in str(look["name"])
+        apart = [t for t in others if "when" in t]
+        assert {t["when"] for t in apart} == {"'invalid property' not in ztune_has_direct.stderr"}
+        # The log's dataset lies below the data's, where it would inherit that.
+        found = [t["community.general.zfs"]["extra_zfs_properties"] for t in apart]  # type: ignore[index]
+        assert found == [{"direct": value} for value in ("disabled", "standard")[: len(mapping) or 1]]
+        rest = [t["community.general.zfs"] for t in others if "community.general.zfs" in t and t not in apart]
+        assert rest and not any("direct" in one["extra_zfs_properties"] for one in rest)  # type: ignore[index]
+
+
 def test_json(machine: Machine) -> None:
     recommendation = recommended(CHANGES)
     plan = build(recommendation, MAPPING, read(Host(), MAPPING.values()))

@@ -109,6 +109,10 @@ def wishes(call: str, state: dict[str, Any]) -> None:
             die(f"cannot {call}: permission denied")
 
 
+def version_of(state: dict[str, Any]) -> tuple[int, ...]:
+    return tuple(int(n) for n in state["version"].split("-")[0].split("."))
+
+
 def main(argv: list[str]) -> None:
     state = read()
     program, (verb, *words) = os.path.basename(argv[0]), argv[1:]
@@ -119,14 +123,14 @@ def main(argv: list[str]) -> None:
     elif (program, verb) == ("zfs", "get"):
         columns = words[words.index("-o") + 1].split(",")
         props, name = words[-2].split(","), words[-1]
+        # As libzfs does: the list of properties is read before any dataset is opened.
+        for prop in props:
+            if version_of(state) < SINCE.get(prop, (0,)):
+                die(f"bad property list: invalid property '{prop}'", 2)
         if name not in state["datasets"]:
             die(f"cannot open '{name}': dataset does not exist")
         if props == ["all"]:
             props = [p for p in DEFAULTS if p not in SINCE] + ["type", "guid"]
-        version = tuple(int(n) for n in state["version"].split("-")[0].split("."))
-        for prop in props:
-            if version < SINCE.get(prop, (0,)):
-                die(f"bad property list: invalid property '{prop}'", 2)
         names = [name]
         if "-r" in words:
             names += sorted(n for n in state["datasets"] if n.startswith(name + "/"))
@@ -146,6 +150,8 @@ def main(argv: list[str]) -> None:
         for assignment in assignments:
             prop, _, value = assignment.partition("=")
             wishes(f"set {prop} {name}", state)
+            if version_of(state) < SINCE.get(prop, (0,)):
+                die(f"cannot set property for '{name}': invalid property '{prop}'")
             if name not in state["datasets"]:
                 die(f"cannot open '{name}': dataset does not exist")
             state["datasets"][name].setdefault("local", {})[prop] = size(value) if prop in SIZES else value

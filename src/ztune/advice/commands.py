@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from ztune.advice.model import PropertyAdvice, Recommendation, RoleAdvice
 from ztune.analysis import units
@@ -173,6 +173,8 @@ def script(recommendation: Recommendation) -> str:
             out.append(
                 f'[ "${{{a}%%/*}}" != "${{{b}%%/*}}" ] || fail "the roots are to be on different pools"'
             )
+    first = next(iter(variables.values()))
+    out += asked_of_host((properties(d, layout) for d in layout.datasets), f'"${first}"')
     ordered = sorted(layout.datasets, key=lambda d: names[d.name].count("/"))
     targets = {d.name: f"${{{variables[d.pool]}}}/{names[d.name]}" for d in ordered}
     parents = _parents([targets[d.name] for d in ordered])
@@ -193,7 +195,7 @@ def script(recommendation: Recommendation) -> str:
         out.append("run zfs create \\")
         if dataset.volume is not None:
             out.append(f"\t-s -V {dataset.volume} \\")
-        out += [f"\t-o {shlex.quote(f'{k}={v}')} \\" for k, v in properties(dataset, layout).items()]
+        out += [f"\t{shell_word(k, v, '-o ')} \\" for k, v in properties(dataset, layout).items()]
         out.append(f"\t{_quote(targets[dataset.name])}")
         if dataset.volume is not None:
             device = f'"/dev/zvol/{targets[dataset.name]}"'
@@ -253,6 +255,44 @@ def settable(dataset: Dataset, layout: Layout) -> dict[str, str]:
         for k, v in properties(dataset, layout).items()
         if k in PROPERTIES and not PROPERTIES[k].at_creation
     }
+
+
+def may_lack(name: str, value: str) -> bool:
+    """Return whether an OpenZFS that lacks the property needs no ``name=value``: it acts by that value, or
+    the value would only keep another from being inherited."""
+    known = PROPERTIES.get(name)
+    return known is not None and known.before is not None and value in (known.before, known.default)
+
+
+def without(name: str) -> str:
+    """Return the sentence on what an OpenZFS without the property ``name`` does."""
+    known = PROPERTIES[name]
+    return f"OpenZFS before {known.since} has no property {name}, and acts as {name}={known.before} does"
+
+
+def lackable(settings: Iterable[Mapping[str, str]]) -> list[str]:
+    """Return the names of the properties in ``settings`` that an OpenZFS ``may_lack``."""
+    return sorted({k for each in settings for k, v in each.items() if may_lack(k, v)})
+
+
+def asked_of_host(settings: Iterable[Mapping[str, str]], target: str) -> list[str]:
+    """Return the lines of a script that ask the host's OpenZFS for the properties that it ``may_lack``.
+
+    ``target``: a dataset, quoted for a shell. Where it is missing, all properties are taken to be there.
+    """
+    out: list[str] = []
+    for name in lackable(settings):
+        out += ["", *comment(f"{without(name)}: there it is left out.")]
+        out += [f"has_{name}=1", f"case $(LC_ALL=C zfs get -H -o value {name} {target} 2>&1) in"]
+        out += [f'*"invalid property"*) has_{name}= ;;', "esac"]
+    return out
+
+
+def shell_word(name: str, value: str, before: str = "") -> str:
+    """Return ``before`` and ``name=value``, quoted for a shell: nothing if the host has no such property, by
+    what ``asked_of_host`` found."""
+    text = before + shlex.quote(f"{name}={value}")
+    return f"${{has_{name}:+{text}}}" if may_lack(name, value) else text
 
 
 def stronger(name: str, value: str) -> tuple[str, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -41,9 +41,12 @@ def shell(recommendation: Recommendation, mapping: Mapping[str, str], plan: Plan
         undo = [shlex.join(s.undo) for s in reversed(plan.settings)]
         lines += ["", *commands.comment("To take it back:"), *(f"#   {line}" for line in undo)]
     else:
-        for name, roles, settings in _unseen(layout, mapping):
+        unseen = _unseen(layout, mapping)
+        lines += commands.asked_of_host((settings for _, _, settings in unseen), shlex.quote(unseen[0][0]))
+        for name, roles, settings in unseen:
             lines += ["", *commands.comment(f"{', '.join(roles)}: {name}")]
-            lines.append(f"run_set {shlex.join([*(f'{k}={v}' for k, v in settings.items()), name])}")
+            words = [commands.shell_word(k, v) for k, v in settings.items()]
+            lines.append(f"run_set {' '.join([*words, shlex.quote(name)])}")
             lines += _below(name, settings)
         lines += ["", *commands.comment(commands.LOOKED_AT_LATER)]
         said = "To take it back, write down first what is there: zfs get -o property,value,source all DATASET"
@@ -62,7 +65,9 @@ def ansible(recommendation: Recommendation, mapping: Mapping[str, str]) -> str:
     tasks: list[dict[str, Any]] = []
     if mapping:
         out += commands.comment(commands.LOOKED_AT_LATER)
-        for i, (name, roles, settings) in enumerate(_unseen(layout, mapping)):
+        unseen = _unseen(layout, mapping)
+        tasks += _asked_of_host([settings for _, _, settings in unseen], unseen[0][0])
+        for i, (name, roles, settings) in enumerate(unseen):
             # The module would create a dataset that is missing, and an empty one helps nobody.
             out += _below(name, settings)
             there = f"ztune_there_{i}"
@@ -77,13 +82,8 @@ def ansible(recommendation: Recommendation, mapping: Mapping[str, str]) -> str:
                     "check_mode": False,
                 }
             )
-            tasks.append(
-                _task(
-                    name,
-                    roles,
-                    {k: _unless(there, v, keep[k]) if k in keep else v for k, v in settings.items()},
-                )
-            )
+            given = {k: _unless(there, v, keep[k]) if k in keep else v for k, v in settings.items()}
+            tasks += _tasks(name, roles, given)
     else:
         pools = [p.name for p in layout.used_pools()]
         roots = {
@@ -91,11 +91,12 @@ def ansible(recommendation: Recommendation, mapping: Mapping[str, str]) -> str:
         }
         out += commands.comment(f"Define {' and '.join(roots.values())}: the pool, or a dataset on it.")
         names = commands.relative_names(layout)
+        tasks += _asked_of_host([commands.properties(d, layout) for d in layout.datasets], roots[pools[0]])
         for dataset in sorted(layout.datasets, key=lambda d: names[d.name].count("/")):
             settings = commands.properties(dataset, layout)
             if dataset.volume is not None:
                 settings = {"volsize": str(dataset.volume), **settings}
-            tasks.append(_task(f"{roots[dataset.pool]}/{names[dataset.name]}", dataset.roles, settings))
+            tasks += _tasks(f"{roots[dataset.pool]}/{names[dataset.name]}", dataset.roles, settings)
     for name, number in sorted(layout.tunables.items()):
         if number != TUNABLES[name].default:
             tasks += _parameter(name, number)
@@ -205,6 +206,33 @@ def _unseen(layout: Layout, mapping: Mapping[str, str]) -> list[tuple[str, tuple
                     if taken and not commands.stronger(prop, default):
                         settings.setdefault(prop, default)
         out.append((name, roles, settings))
+    return out
+
+
+def _asked_of_host(settings: Sequence[Mapping[str, str]], target: str) -> list[dict[str, Any]]:
+    """Return the tasks that ask a host's OpenZFS, by the dataset ``target``, for what it may lack."""
+    return [
+        {
+            "name": f"is there a property {name}? {commands.without(name)}",
+            "ansible.builtin.command": {"argv": ["zfs", "get", "-H", "-o", "value", name, target]},
+            "environment": {"LC_ALL": "C"},
+            "register": f"ztune_has_{name}",
+            "changed_when": False,
+            "failed_when": False,
+            "check_mode": False,
+        }
+        for name in commands.lackable(settings)
+    ]
+
+
+def _tasks(name: str, roles: tuple[str, ...], settings: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Return the task that sets all that every OpenZFS has, and one for each property that it may lack."""
+    apart = {k: v for k, v in settings.items() if commands.may_lack(k, v)}
+    out = [_task(name, roles, {k: v for k, v in settings.items() if k not in apart})]
+    for k, v in apart.items():
+        task = _task(name, roles, {k: v})
+        task["name"] += f": {k}"
+        out.append({**task, "when": f"'invalid property' not in ztune_has_{k}.stderr"})
     return out
 
 
