@@ -41,8 +41,8 @@ NEEDS = {
     # Programs of ours that are compiled, or a compiler.
     "native": (
         "engine", "native", "recorders", "test_claims_native", "test_disk_measure", "test_disk_model",
-        "test_disk_server", "test_frames", "test_memory_bound", "test_observe_live", "test_screening_engine",
-        "test_workload_fingerprints",
+        "test_disk_server", "test_disk_vhost", "test_frames", "test_memory_bound", "test_observe_live",
+        "test_screening_engine", "test_workload_fingerprints",
     ),
     # A database, or another server that somebody else wrote.
     "server": (

@@ -1,9 +1,10 @@
 /*
- * ztune-disk: a disk with the service times of a profile, served as NBD on a unix socket.  One thread: it sleeps until
- * a request comes or the modelled disk has something to do.
+ * ztune-disk: a disk with the service times of a profile, served on unix sockets: as NBD, and to one guest's kernel as a
+ * virtio disk.  One thread: it sleeps until a request comes or the modelled disk has something to do.
  */
 #include "nbd.h"
 #include "options.h"
+#include "vhost.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -143,9 +144,11 @@ static void write_stats(FILE *f, const device_t *d, int64_t since, const options
 typedef struct {
 	options_t o;
 	device_t device;
-	int poll, timer, signals, listener, control;
+	int poll, timer, signals, listener, control, guests;
 	conn_t *conns;
-	int64_t since; /* of the counters, disk's clock */
+	vhost_t *guest; /* NULL: none */
+	int kicks;      /* of the guest, what is watched; -1: nothing */
+	int64_t since;  /* of the counters, disk's clock */
 	int64_t late_ns;
 	uint64_t replies;
 	bool stop;
@@ -170,9 +173,20 @@ static void drop_conn(server_t *s, conn_t *c)
 	conn_free(c);
 }
 
+static void drop_guest(server_t *s)
+{
+	if (s->guest == NULL)
+		return;
+	device_orphan(&s->device, s->guest);
+	vhost_free(s->guest);
+	s->guest = NULL;
+	s->kicks = -1;
+}
+
 static void cut(server_t *s)
 {
 	/* A disk without power answers nobody. */
+	drop_guest(s);
 	while (s->conns != NULL)
 		drop_conn(s, s->conns);
 	device_cut(&s->device);
@@ -200,15 +214,18 @@ static void deliver(server_t *s)
 	request_t *r;
 
 	while ((r = device_done(&s->device)) != NULL) {
-		conn_t *c = r->owner;
-
-		if (c != NULL) {
-			conn_reply(c, r);
+		if (r->owner != NULL) {
+			if (r->owner == s->guest)
+				vhost_reply(s->guest, r);
+			else
+				conn_reply(r->owner, r);
 			s->late_ns += disk_now() - r->time;
 			s->replies++;
 		}
 		request_free(r);
 	}
+	if (s->guest != NULL)
+		vhost_sent(s->guest, disk_now(), (int64_t)(LAG_MAX_NS / dilation));
 	for (conn_t *c = s->conns, *next; c != NULL; c = next) {
 		next = c->next;
 		if (c->sending || conn_wants_out(c)) {
@@ -232,6 +249,42 @@ static void accept_conn(server_t *s)
 	watch(s, fd, c, EPOLLIN, EPOLL_CTL_ADD);
 	conn_write(c);
 	(void)after(s, c, CONN_OPEN);
+}
+
+static void accept_guest(server_t *s)
+{
+	int fd = accept4(s->guests, NULL, NULL, SOCK_CLOEXEC);
+
+	if (fd < 0)
+		return;
+	if (s->guest != NULL) {
+		(void)close(fd); /* a disk is in one machine */
+		return;
+	}
+	s->guest = vhost_new(fd, (uint64_t)s->o.size);
+	watch(s, fd, &s->guest, EPOLLIN, EPOLL_CTL_ADD);
+}
+
+/* A message, or word of requests; a guest that is gone has lost its disk's power. Returns false then. */
+static bool serve_guest(server_t *s, bool message, int64_t now)
+{
+	uint64_t times;
+	int kicks;
+
+	if (!message)
+		(void)!read(s->kicks, &times, sizeof(times));
+	if (message ? !vhost_message(s->guest, &s->device, now) : !vhost_take(s->guest, &s->device, now)) {
+		cut(s);
+		return false;
+	}
+	kicks = vhost_kicks(s->guest);
+	if (kicks != s->kicks) {
+		/* One that was closed is watched no more. */
+		if (kicks >= 0)
+			watch(s, kicks, &s->kicks, EPOLLIN, EPOLL_CTL_ADD);
+		s->kicks = kicks;
+	}
+	return true;
 }
 
 /* One line in, one line out. The other end is ours: it sends its line at once. */
@@ -315,6 +368,10 @@ static void serve(server_t *s)
 			} else if (what == &s->control) {
 				serve_control(s);
 				whole = false;
+			} else if (what == &s->guests) {
+				accept_guest(s);
+			} else if (what == &s->guest || what == &s->kicks) {
+				whole = serve_guest(s, what == &s->guest, now);
 			} else {
 				conn_t *c = what;
 				conn_state_t state = CONN_OPEN;
@@ -335,6 +392,8 @@ static void serve(server_t *s)
 		/* What came may be done by now. Events that were left out come again. */
 		device_advance(&s->device, disk_now());
 		deliver(s);
+		if (s->guest != NULL && vhost_broken(s->guest))
+			cut(s);
 	}
 }
 
@@ -345,8 +404,8 @@ int main(int argc, char **argv)
 	int fd, error;
 
 	options_parse(&s.o, argc - 1, argv + 1);
-	if (s.o.socket == NULL || s.o.control == NULL || s.o.file == NULL)
-		fail(2, "needed are socket=, control= and file=");
+	if (s.o.socket == NULL || s.o.control == NULL || s.o.guest == NULL || s.o.file == NULL)
+		fail(2, "needed are socket=, control=, guest= and file=");
 	dilation = s.o.dilation;
 	began = real_now();
 	fd = open_medium(s.o.file, (uint64_t)s.o.size);
@@ -372,10 +431,13 @@ int main(int argc, char **argv)
 		fail(1, "no timer: %s", strerror(errno));
 	s.listener = listen_at(s.o.socket);
 	s.control = listen_at(s.o.control);
+	s.guests = listen_at(s.o.guest);
+	s.kicks = -1;
 	watch(&s, s.timer, &s.timer, EPOLLIN, EPOLL_CTL_ADD);
 	watch(&s, s.signals, &s.signals, EPOLLIN, EPOLL_CTL_ADD);
 	watch(&s, s.listener, &s.listener, EPOLLIN, EPOLL_CTL_ADD);
 	watch(&s, s.control, &s.control, EPOLLIN, EPOLL_CTL_ADD);
+	watch(&s, s.guests, &s.guests, EPOLLIN, EPOLL_CTL_ADD);
 	watch(&s, STDIN_FILENO, &s.o, EPOLLIN, EPOLL_CTL_ADD);
 	(void)puts("ready");
 	(void)fflush(stdout);
@@ -384,10 +446,12 @@ int main(int argc, char **argv)
 
 	while (s.conns != NULL)
 		drop_conn(&s, s.conns);
+	drop_guest(&s);
 	error = device_settle(&s.device);
 	device_cut(&s.device);
 	(void)unlink(s.o.socket);
 	(void)unlink(s.o.control);
+	(void)unlink(s.o.guest);
 	if (error != 0)
 		fail(1, "%s: what was cached can't be written: %s", s.o.file, strerror(error));
 	return 0;

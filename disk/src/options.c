@@ -65,6 +65,10 @@ void options_parse(options_t *o, int argc, char **argv)
 			o->control = value;
 			continue;
 		}
+		if (strcmp(argv[i], "guest") == 0) {
+			o->guest = value;
+			continue;
+		}
 		if (strcmp(argv[i], "file") == 0) {
 			o->file = value;
 			continue;

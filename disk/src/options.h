@@ -6,7 +6,7 @@
 
 typedef struct {
 	model_profile_t profile;
-	const char *socket, *control, *file;
+	const char *socket, *control, *guest, *file;
 	double size, cache, dilation;                 /* size and cache in bytes */
 	double lazy, hdd, protected, ignores_flushes; /* 0 or 1 */
 } options_t;

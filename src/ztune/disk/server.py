@@ -17,7 +17,8 @@ from ztune import native
 from ztune.errors import InputError, MissingError, ZtuneError
 from ztune.study.profile import FlashProfile, HddProfile, cache_bytes
 
-_PATH_MAX = 107 - len(".control")
+_CONTROL, _GUEST = ".control", ".guest"
+_PATH_MAX = 107 - len(_CONTROL)
 _STOP_S = 120.0
 
 
@@ -130,7 +131,7 @@ class DiskServer:
             if stream is not None:
                 with contextlib.suppress(OSError):
                     stream.close()
-        for path in (self.socket, _control(self.socket)):
+        for path in (self.socket, _control(self.socket), guest_socket(self.socket)):
             path.unlink(missing_ok=True)
         with self._log as log:
             log.seek(0)
@@ -167,7 +168,12 @@ class DiskServer:
 
 
 def _control(socket: Path) -> Path:
-    return socket.with_name(socket.name + ".control")
+    return socket.with_name(socket.name + _CONTROL)
+
+
+def guest_socket(socket: Path) -> Path:
+    """Return where the disk whose NBD is at ``socket`` is served to a guest's kernel, over vhost-user."""
+    return socket.with_name(socket.name + _GUEST)
 
 
 def start(
@@ -198,12 +204,13 @@ def start(
         raise InputError(f"the dilation of a disk is more than 0, not {dilation:g}")
     if len(os.fsencode(socket)) > _PATH_MAX:
         raise InputError(f"the path of a socket has at most {_PATH_MAX} bytes: {socket}")
-    if socket.exists() or _control(socket).exists():
+    if any(path.exists() for path in (socket, _control(socket), guest_socket(socket))):
         raise InputError(f"{socket} exists already; a disk needs a socket of its own")
     argv = [
         str(program or native.DISK.find()),
         f"socket={socket}",
         f"control={_control(socket)}",
+        f"guest={guest_socket(socket)}",
         f"file={backing}",
         *arguments(profile, size, dilation=dilation, cache=cache, lazy=lazy),
     ]

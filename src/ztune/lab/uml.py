@@ -19,6 +19,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ztune.disk.server import guest_socket
 from ztune.errors import MissingError, ZtuneError
 from ztune.lab import walled
 from ztune.lab.wire import Port
@@ -38,7 +39,7 @@ class GuestDisk:
 
     serial: str
     source: Path
-    """Unix socket of an NBD server, or a plain file."""
+    """Unix socket of a shaped disk's NBD, or a plain file."""
     rotation: int = 1
     """Revolutions per minute, 1 for a disk without."""
 
@@ -101,17 +102,21 @@ class Uml:
         self.port = Port(ours, self.last_words)
 
     def _serve(self, disk: GuestDisk, folder: Path) -> Path:
-        """Serve a disk over vhost-user and return the socket."""
+        """Return the socket of a disk that is served over vhost-user; a plain file is served so first."""
+        if disk.source.is_socket():
+            return guest_socket(disk.source)
         program = shutil.which(DAEMON)
         if program is None:
             raise MissingError(f"a guest in user mode needs {DAEMON}: {install_command('qemu')}")
         path = folder / f"{len(self._disks)}"
-        node: dict[str, object] = {"node-name": "disk", "discard": "unmap"}
-        if disk.source.is_socket():
-            node |= {"driver": "nbd", "server": {"type": "unix", "path": str(disk.source)}}
-        else:
-            file = {"driver": "file", "filename": str(disk.source), "discard": "unmap"}
-            node |= {"driver": "raw", "file": file, "cache": {"no-flush": True}}
+        file = {"driver": "file", "filename": str(disk.source), "discard": "unmap"}
+        node = {
+            "node-name": "disk",
+            "discard": "unmap",
+            "driver": "raw",
+            "file": file,
+            "cache": {"no-flush": True},
+        }
         export = {
             "type": "vhost-user-blk",
             "id": "export",
