@@ -10,7 +10,9 @@ from guests import Resume
 
 from ztune.disk import server
 from ztune.disk.fidelity import Bench, Case, CaseResult
-from ztune.study import profiles
+from ztune.lab.image import Image
+from ztune.places.lab import Lab
+from ztune.study import profiles, ready
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 LIMIT = 0.10
@@ -109,3 +111,12 @@ def test_a_file_system_survives_the_cut_with_what_was_synced(tmp_path: Path, res
             guest.run(["sh", "-c", f"{look}; umount /mnt/c"], check=True, timeout=120).stdout.decode().split()
         )
         assert said == ["kept", "no"]
+
+
+def test_linux_holds_writes_back_as_much_later_as_a_disk_is_slower(lab_image: Image) -> None:
+    study = ready.find("accuracy-fio")
+    with Lab(accel="tcg", dilation=3) as lab:
+        lab.check(study, study.layout)
+        lab.place_spec(study.layout)
+        found = lab.guest.run(["sh", "-c", "cat /sys/block/sd?/queue/wbt_lat_usec"]).stdout.split()
+    assert found[-1] == b"225000", "75 ms, three times"

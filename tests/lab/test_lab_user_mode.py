@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -69,6 +70,39 @@ def test_a_pool_is_made_and_each_sync_waits_for_the_disk(guest: Guest) -> None:
     )
     began, ended = map(float, guest.run(["sh", "-c", script], check=True).stdout.split())
     assert ended - began > 100 / 240
+
+
+READER = """
+import mmap, os, random, sys, time
+device, seconds, readers = sys.argv[1], float(sys.argv[2]), int(sys.argv[3])
+for reader in range(readers):
+    if os.fork() == 0:
+        file = os.open(device, os.O_RDONLY | os.O_DIRECT)
+        page, dice = mmap.mmap(-1, 8192), random.Random(reader)
+        until = time.time() + seconds
+        while time.time() < until:
+            os.preadv(file, [page], dice.randrange(8192) * 8192)
+        os._exit(0)
+for _ in range(readers):
+    os.wait()
+"""
+
+
+def test_two_who_read_do_not_go_in_step(user_mode_image: Image, tmp_path: Path) -> None:
+    """Each goes on when its own answer is there: but for the first, a read finds the other's under way.
+
+    Through QEMU's client of NBD every second read found none: an answer was kept until the next one came.
+    """
+    shaped = server.start(profiles.find("hdd-7200"), GIB, tmp_path / "back", tmp_path / "nbd", dilation=4)
+    disks = [GuestDisk("shaped", tmp_path / "nbd", 7200)]
+    with shaped, Guest.in_user_mode(user_mode_image, 1024, disks) as guest:
+        python = f"/host{Path(sys.executable).resolve()}"
+        before = shaped.stats()["queue_depth"]
+        words = [python, "-c", READER, "/dev/disk/by-id/ztune-shaped", "4", "2"]
+        guest.run(words, check=True, timeout=60)
+        depth = shaped.stats()["queue_depth"]
+    alone = depth[0] - before[0]
+    assert sum(depth) - sum(before) > 50 and alone < 0.25 * (sum(depth) - sum(before)), (before, depth)
 
 
 @pytest.mark.parametrize(

@@ -121,7 +121,7 @@ class Driver:
         until = time.monotonic() + 20
         while slot not in self._done:
             if self.taken == struct.unpack_from("<H", self.memory, USED + 2)[0]:
-                if not select.select([self.call, self.wire], [], [], until - time.monotonic())[0]:
+                if not select.select([self.call, self.wire.fileno()], [], [], until - time.monotonic())[0]:
                     raise TimeoutError
                 if select.select([self.wire], [], [], 0)[0]:
                     raise ConnectionError("the server closed the connection")

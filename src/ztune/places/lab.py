@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -234,6 +234,22 @@ class Lab:
         factor = round(self.dilation * 1000)
         self.guest.run(["sh", "-c", script.format(names, factor)], check=True, timeout=60 * self.patience)
 
+    def _slow_throttling(self, disks: Sequence[GuestDisk]) -> None:
+        """Let Linux hold a disk's writes back for late reads as much later as the disk is slower.
+
+        OpenZFS's writes are held back as any others: it asks for none to be sooner (wbt_lat_usec, of
+        Documentation/ABI/stable/sysfs-block). A guest in user mode has no such throttling.
+        """
+        if self.dilation == 1:
+            return
+        script = (
+            "for d in {}; do f=/sys/block/$(basename $(readlink -f $d))/queue/wbt_lat_usec; "
+            "[ -e $f ] && read n < $f && echo $((n * {} / 1000)) > $f; done; true"
+        )
+        nodes = " ".join(f"{BY_ID}{disk.serial}" for disk in disks)
+        words = ["sh", "-c", script.format(nodes, round(self.dilation * 1000))]
+        self.guest.run(words, check=True, timeout=60 * self.patience)
+
     @property
     def guest(self) -> Guest:
         """The guest. Raises ZtuneError when the lab is not up."""
@@ -313,6 +329,7 @@ class Lab:
             else:
                 for disk in disks:
                     self.guest.add_disk(disk.source, disk.serial, disk.rotation)
+                self._slow_throttling(disks)
             return {"kind": "disks", "disks": spec}
         except wire.GuestLost as error:
             raise Lost(str(error)) from None
