@@ -1,6 +1,6 @@
 """What watching costs a server, told on a machine that other work disturbs: many short blocks, one load.
 
-One pgbench runs all the time. In each round every variant is on for a second, in random order; what is
+One pgbench runs all the time. In each round every variant is on for a block, in random order; what is
 compared is the server's processor time per transaction, to the nanosecond (`schedstat`), and its transactions
 per second, each against the mean of the unwatched seconds of the same round, which are at most a few seconds
 away. Of all rounds the median of their means two by two is taken (Hodges and Lehmann, 1963), which heeds

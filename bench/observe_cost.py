@@ -2,15 +2,15 @@
 
     .venv/bin/python bench/observe_cost.py [--seconds S] [--script NAME] [--rounds FILE]
 
-Every variant is on for a second at a time, in turn with all others, under one pgbench whose clients run as
-fast as they can, the worst case (`bench/interleaved.py`): unobserved, unobserved again (how much of a
-difference is noise), the server's processes observed (--pid), and everything that touches its folder
-(--path). Prints one JSON object: for each variant the median throughput and processor time of the server per
-transaction, both relative to the unobserved seconds of the same round with 95 % bootstrap intervals,
-and the observer's own processor time as a share of the server's. Then the time of one pread() of a cached
-page (least of many short rounds: other work on the machine hardly counts): of a process that is not observed,
-is, or is not while another is. Goal: at most 1 % of pgbench's throughput. FILE keeps the rounds, and those of
-another time count too.
+Every variant is on for a quarter of a second at a time, in turn with all others, under one pgbench whose
+clients run as fast as they can, the worst case (`bench/interleaved.py`): unobserved, unobserved again
+(how much of a difference is noise), the server's processes observed (--pid), and everything that touches
+its folder (--path). Prints one JSON object: for each variant the median throughput and processor time of
+the server per transaction, both relative to the unobserved seconds of the same round with 95 % bootstrap
+intervals, and the observer's own processor time as a share of the server's. Then the time of one pread()
+of a cached page (least of many short rounds: other work on the machine hardly counts): of a process that
+is not observed, is, or is not while another is. Goal: at most 1 % of pgbench's throughput. FILE keeps the
+rounds, and those of another time count too.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--seconds", type=float, default=300.0, help="of all rounds")
-    parser.add_argument("--block", type=float, default=1.0, help="seconds of a variant in a round")
+    parser.add_argument("--block", type=float, default=0.25, help="seconds of a variant in a round")
     parser.add_argument("--script", choices=("select-only", "tpcb-like"), default="tpcb-like")
     parser.add_argument("--clients", type=int, default=4)
     parser.add_argument("--scale", type=int, default=5, help="× 100,000 rows")

@@ -2,13 +2,13 @@
 
     .venv/bin/python bench/recording_cost.py [--seconds S] [--script NAME] [--sample] [--rounds FILE]
 
-Every variant is on for a second at a time, in turn with all others, under one pgbench whose clients run as
-fast as they can, which is the worst case (`bench/interleaved.py`). `none again` tells how much of a
-difference is noise. Prints one JSON object: for each variant the median throughput and processor time of the
-server per transaction, both relative to the unrecorded seconds of the same round with 95 % bootstrap
-intervals, the recorder's own processor time as a share of the server's; and the time of one pread() of a
-cached page (least of several runs, so that other work on the machine hardly counts). Goal: eBPF within 2 %.
-FILE keeps the rounds, and those of another time count too.
+Every variant is on for a quarter of a second at a time, in turn with all others, under one pgbench whose
+clients run as fast as they can, which is the worst case (`bench/interleaved.py`). `none again` tells how
+much of a difference is noise. Prints one JSON object: for each variant the median throughput and
+processor time of the server per transaction, both relative to the unrecorded seconds of the same round
+with 95 % bootstrap intervals, the recorder's own processor time as a share of the server's; and the time
+of one pread() of a cached page (least of several runs, so that other work on the machine hardly counts).
+Goal: eBPF within 2 %. FILE keeps the rounds, and those of another time count too.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--seconds", type=float, default=300.0, help="of all rounds")
-    parser.add_argument("--block", type=float, default=1.0, help="seconds of a variant in a round")
+    parser.add_argument("--block", type=float, default=0.25, help="seconds of a variant in a round")
     parser.add_argument("--script", choices=("tpcb-like", "select-only"), default="tpcb-like")
     parser.add_argument("--clients", type=int, default=4)
     parser.add_argument("--scale", type=int, default=5, help="× 100,000 rows")

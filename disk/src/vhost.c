@@ -15,9 +15,10 @@
 #define MIN(a, b) ((a) < (b) ? (a) : (b))
 
 #define SECTOR 512u
-#define MOST (32u << 20) /* longest request, as by NBD */
-#define SEGMENTS 126u    /* of a request's data */
-#define DESCRIPTORS 1024 /* of a request at most, and of the ring */
+#define MOST (4u << 20) /* longest request; Linux makes them 1,280 KiB long */
+#define RING_MOST 256   /* requests at the same time, so 1 GiB at most */
+#define SEGMENTS 126u   /* of a request's data */
+#define DESCRIPTORS 256 /* of a request */
 #define REGIONS 8
 #define DISCARD_MOST (1u << 22) /* sectors */
 
@@ -315,7 +316,7 @@ static bool obey(vhost_t *v, header_t h, payload_t *p, int *fds, uint32_t *nfds)
 		v->number = p->state.number;
 		v->desc = NULL;
 		/* Of a ring the number is a power of two. */
-		return p->state.index == 0 && v->number <= DESCRIPTORS && (v->number & (v->number - 1)) == 0;
+		return p->state.index == 0 && v->number <= RING_MOST && (v->number & (v->number - 1)) == 0;
 	case SET_VRING_ADDR:
 		return p->address.index == 0 && set_ring(v, &p->address);
 	case SET_VRING_BASE:
