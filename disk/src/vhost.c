@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/time.h>
 #include <unistd.h>
 
@@ -187,11 +188,14 @@ static bool set_memory(vhost_t *v, const table_t *table, const int *fds, uint32_
 		return false;
 	for (uint32_t i = 0; i < table->count; i++) {
 		region_t *r = &v->region[i];
+		struct stat st;
 
 		r->told = table->region[i];
 		if (r->told.size == 0 || r->told.offset > UINT64_MAX - r->told.size)
 			return false;
 		r->mapped = r->told.offset + r->told.size;
+		if (fstat(fds[i], &st) != 0 || (uint64_t)st.st_size < r->mapped)
+			return false;
 		r->map = mmap(NULL, r->mapped, PROT_READ | PROT_WRITE, MAP_SHARED, fds[i], 0);
 		if (r->map == MAP_FAILED)
 			return false;

@@ -194,6 +194,10 @@ def _no_size(guest: Driver) -> None:
     guest.table(0)
 
 
+def _more_than_there_is(guest: Driver) -> None:
+    guest.table(MEMORY * 2)
+
+
 def _ring_outside(guest: Driver) -> None:
     guest.message(9, struct.pack("<IIQQQQ", 0, 0, vhost.USER + MEMORY - 16, vhost.USER, vhost.USER, 0))
 
@@ -223,7 +227,16 @@ def _half(guest: Driver) -> None:
     "nonsense",
     [
         *(_outside, _wraps, _circle, _no_such_descriptor, _no_status, _answer_first, _table_in_table),
-        *(_too_many, _no_memory, _many_regions, _no_size, _ring_outside, _odd_number, _long_config),
+        *(
+            _too_many,
+            _no_memory,
+            _many_regions,
+            _no_size,
+            _more_than_there_is,
+            _ring_outside,
+            _odd_number,
+            _long_config,
+        ),
         *(_long_message, _unknown, _half),
     ],
 )
