@@ -1,6 +1,6 @@
 """Does fio in the lab meet the disks' profiles? Within 10 %, for every load; prints the spread of the runs.
 
-    python bench/disk_fidelity.py [--profile NAME]… [--runs 3] [--seconds 6]
+    python bench/disk_fidelity.py [--user-mode] [--profile NAME]… [--runs 3] [--seconds 6]
 
 Each load runs at the least dilation at which the guest's own work hardly counts: on an emulated processor a
 request costs a millisecond and more. Exit 1 if one is beyond 10 %, or this machine was too busy to say.
@@ -9,11 +9,12 @@ request costs a millisecond and more. Exit 1 if one is beyond 10 %, or this mach
 from __future__ import annotations
 
 import argparse
+import contextlib
 import sys
 
 import started
 
-from ztune.disk.fidelity import CASES, Bench, CaseResult, table
+from ztune.disk.fidelity import CASES, Bench, CaseResult, in_user_mode, plugged_into, table
 from ztune.errors import MissingError
 from ztune.lab import Guest
 from ztune.study import profiles
@@ -26,15 +27,21 @@ def main() -> int:
     parser.add_argument("--profile", action="append", help="default hdd-7200 and ssd-sata")
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=6.0)
+    parser.add_argument("--user-mode", action="store_true", help="guests in user mode, one for each run")
     args = parser.parse_args()
     off = 0
-    try:
-        guest = Guest.resume()
-    except MissingError as error:
-        print(f"skipped: {error}")
-        return 0
-    with guest, Bench(guest) as bench:
-        print(f"guest: {guest.machine.accel}, {guest.machine.cpus} CPUs; {args.runs} runs each")
+    with contextlib.ExitStack() as stack:
+        try:
+            if args.user_mode:
+                plug, kind = in_user_mode(), "in user mode"
+            else:
+                guest = stack.enter_context(Guest.resume())
+                plug, kind = plugged_into(guest), f"{guest.machine.accel}, {guest.machine.cpus} CPUs"
+        except MissingError as error:
+            print(f"skipped: {error}")
+            return 0
+        bench = stack.enter_context(Bench(plug))
+        print(f"guest: {kind}; {args.runs} runs each")
         for name in args.profile or ["hdd-7200", "ssd-sata"]:
             profile = profiles.find(name)
             outcomes: list[CaseResult] = []

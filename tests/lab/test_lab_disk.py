@@ -9,7 +9,7 @@ import pytest
 from guests import Resume
 
 from ztune.disk import server
-from ztune.disk.fidelity import Bench, Case, CaseResult
+from ztune.disk.fidelity import Bench, Case, CaseResult, plugged_into
 from ztune.lab.image import Image
 from ztune.places.lab import Lab
 from ztune.study import profiles, ready
@@ -39,7 +39,7 @@ def judged(bench: Bench, name: str, case: Case) -> CaseResult:
 @pytest.mark.long
 def test_fio_in_the_guest_meets_the_profiles(resume: Resume) -> None:
     busy = []
-    with resume() as guest, Bench(guest) as bench:
+    with resume() as guest, Bench(plugged_into(guest)) as bench:
         for name, cases in CASES.items():
             for case in cases:
                 found = judged(bench, name, case)

@@ -6,7 +6,8 @@ import math
 import os
 import statistics
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -120,11 +121,45 @@ def _cached(profile: HddProfile | FlashProfile, case: Case) -> bool:
     return profile.kind == "hdd" and case.rw == "write" and not case.fsync and cache_bytes(profile) > 0
 
 
+Plug = Callable[[server.DiskServer, str, int], AbstractContextManager[tuple["Guest", str]]]
+"""Gives a guest a disk of that serial and rotation for a while: the guest, and the disk's path in it."""
+
+
+def plugged_into(guest: Guest) -> Plug:
+    """Return how disks come into a guest that is up."""
+
+    @contextmanager
+    def plug(disk: server.DiskServer, serial: str, rotation: int) -> Iterator[tuple[Guest, str]]:
+        yield guest, guest.add_disk(disk.socket, serial, rotation)
+        guest.remove_disk(serial)
+
+    return plug
+
+
+def in_user_mode() -> Plug:
+    """Return how disks come into guests in user mode, each of which has one from its start.
+
+    Raises MissingError without an image, or without root's rights.
+    """
+    from ztune.lab import Guest, image
+    from ztune.lab.uml import GuestDisk, check_rights
+
+    check_rights()
+    found = image.find(user_mode=True)
+
+    @contextmanager
+    def plug(disk: server.DiskServer, serial: str, rotation: int) -> Iterator[tuple[Guest, str]]:
+        with Guest.in_user_mode(found, 1024, [GuestDisk(serial, disk.socket, rotation)]) as guest:
+            yield guest, f"/dev/disk/by-id/ztune-{serial}"
+
+    return plug
+
+
 class Bench:
     """Disks in a guest, one for each run."""
 
-    def __init__(self, guest: Guest) -> None:
-        self.guest = guest
+    def __init__(self, plug: Plug) -> None:
+        self._plug = plug
         self._folder = tempfile.TemporaryDirectory(prefix="ztune-")
         self._count = 0
         self._costs: dict[tuple[int, bool, bool], float] = {}
@@ -145,12 +180,12 @@ class Bench:
         backing = folder / f"{name}.img"
         disk = server.start(profile, SIZE, backing, folder / name, dilation=dilation)
         try:
-            path = self.guest.add_disk(disk.socket, name, round(profile.rpm) if profile.kind == "hdd" else 1)
-            disk.reset()
-            done = self.guest.run(["fio", *fio.arguments(path, job)], timeout=job.seconds + job.warm_s + 120)
-            stats = disk.stats()
+            with self._plug(disk, name, round(profile.rpm) if profile.kind == "hdd" else 1) as (guest, path):
+                disk.reset()
+                words = ["fio", *fio.arguments(path, job)]
+                done = guest.run(words, timeout=job.seconds + job.warm_s + 120)
+                stats = disk.stats()
             found = fio.parse(path, done.stdout.decode(), done.stderr.decode(), done.returncode)
-            self.guest.remove_disk(name)
         finally:
             disk.kill()
             backing.unlink(missing_ok=True)
