@@ -268,6 +268,7 @@ static void accept_guest(server_t *s)
 /* A message, or word of requests; a guest that is gone has lost its disk's power. Returns false then. */
 static bool serve_guest(server_t *s, bool message, int64_t now)
 {
+	struct epoll_event word = {.events = EPOLLIN, .data.ptr = &s->kicks};
 	uint64_t times;
 	int kicks;
 
@@ -278,11 +279,13 @@ static bool serve_guest(server_t *s, bool message, int64_t now)
 		return false;
 	}
 	kicks = vhost_kicks(s->guest);
-	if (kicks != s->kicks) {
-		/* One that was closed is watched no more. */
-		if (kicks >= 0)
-			watch(s, kicks, &s->kicks, EPOLLIN, EPOLL_CTL_ADD);
-		s->kicks = kicks;
+	if (kicks == s->kicks)
+		return true;
+	/* One that was closed is watched no more. */
+	s->kicks = kicks;
+	if (kicks >= 0 && epoll_ctl(s->poll, EPOLL_CTL_ADD, kicks, &word) != 0) {
+		cut(s); /* the guest gave a file */
+		return false;
 	}
 	return true;
 }

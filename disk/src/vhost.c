@@ -1,6 +1,7 @@
 #include "vhost.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <linux/virtio_blk.h>
 #include <linux/virtio_config.h>
 #include <linux/virtio_ring.h>
@@ -274,12 +275,15 @@ static void describe(const vhost_t *v, struct virtio_blk_config *c)
 	c->write_zeroes_may_unmap = 1;
 }
 
+/* One that the guest has, too: neither reading nor writing it waits for the guest. */
 static void keep(int *mine, const int *fds, uint32_t *nfds)
 {
 	if (*mine >= 0)
 		(void)close(*mine);
 	*mine = *nfds == 1 ? fds[0] : -1;
 	*nfds = *nfds == 1 ? 0 : *nfds;
+	if (*mine >= 0)
+		(void)fcntl(*mine, F_SETFL, fcntl(*mine, F_GETFL) | O_NONBLOCK);
 }
 
 static bool obey(vhost_t *v, header_t h, payload_t *p, int *fds, uint32_t *nfds)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import struct
@@ -194,6 +195,10 @@ def _no_size(guest: Driver) -> None:
     guest.table(0)
 
 
+def _kicks_by_a_file(guest: Driver) -> None:
+    guest.message(12, struct.pack("<Q", 0), guest.memory_file)
+
+
 def _more_than_there_is(guest: Driver) -> None:
     guest.table(MEMORY * 2)
 
@@ -252,6 +257,26 @@ def test_a_guest_that_talks_nonsense_is_let_go(
     with Client(disk.socket) as client:
         assert client.read(8 * 512, 512) == b"k" * 512
     assert connect(disk).do(vhost.IN, 8, length=512) == b"k" * 512
+
+
+def test_a_guest_that_does_not_hear_waits_alone(start: Start, connect: Connect, flash: FlashProfile) -> None:
+    disk = start(flash)
+    guest = connect(disk)
+    heard, called = os.pipe()
+    os.set_blocking(called, False)
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            os.write(called, bytes(4096))
+    os.set_blocking(called, True)
+    guest.message(13, struct.pack("<Q", 0), called)
+    for _ in range(3):
+        guest.send(vhost.IN, 0, length=512)
+    while disk.stats()["reads"] < 3:
+        time.sleep(0.001)
+    with Client(disk.socket) as client:
+        assert client.read(0, 512) == bytes(512)
+    os.close(heard)
+    os.close(called)
 
 
 def test_a_request_that_is_changed_while_it_is_under_way(

@@ -30,9 +30,9 @@ class Driver:
         self.wire = socket.socket(socket.AF_UNIX)
         self.wire.settimeout(20)
         self.wire.connect(str(path))
-        self._memory = os.memfd_create("guest")
-        os.ftruncate(self._memory, MEMORY)
-        self.memory = mmap.mmap(self._memory, MEMORY)
+        self.memory_file = os.memfd_create("guest")
+        os.ftruncate(self.memory_file, MEMORY)
+        self.memory = mmap.mmap(self.memory_file, MEMORY)
         self.kick, self.call = os.eventfd(0), os.eventfd(0, os.EFD_NONBLOCK)
         self.message(3)
         features = struct.unpack("<Q", self.ask(1))[0]
@@ -73,7 +73,7 @@ class Driver:
         return data
 
     def table(self, size: int = MEMORY) -> None:
-        self.message(5, struct.pack("<IIQQQQ", 1, 0, GUEST, size, USER, 0), self._memory)
+        self.message(5, struct.pack("<IIQQQQ", 1, 0, GUEST, size, USER, 0), self.memory_file)
 
     # A request has four descriptors of the ring, and a page of data with its head and its status.
 
@@ -153,5 +153,5 @@ class Driver:
     def close(self) -> None:
         self.wire.close()
         self.memory.close()
-        for fd in (self._memory, self.kick, self.call):
+        for fd in (self.memory_file, self.kick, self.call):
             os.close(fd)
