@@ -11,15 +11,35 @@ from __future__ import annotations
 import argparse
 import contextlib
 import sys
+from collections.abc import Iterator
 
 import started
 
-from ztune.disk.fidelity import CASES, Bench, CaseResult, in_user_mode, plugged_into, table
+from ztune.disk import server
+from ztune.disk.fidelity import CASES, Bench, CaseResult, Plug, plugged_into, table
 from ztune.errors import MissingError
-from ztune.lab import Guest
+from ztune.lab import Guest, image
+from ztune.lab.uml import GuestDisk, check_rights
 from ztune.study import profiles
 
 LIMIT = 0.10
+
+
+def in_user_mode() -> Plug:
+    """Return how disks come into guests in user mode, each of which has one from its start.
+
+    Raises MissingError without an image, or without root's rights.
+    """
+    check_rights()
+    found = image.find(user_mode=True)
+
+    @contextlib.contextmanager
+    def plug(disk: server.DiskServer, serial: str, rotation: int) -> Iterator[tuple[Guest, str]]:
+        disks = [GuestDisk(serial, server.guest_socket(disk.socket), rotation)]
+        with Guest.in_user_mode(found, 1024, disks) as guest:
+            yield guest, f"/dev/disk/by-id/ztune-{serial}"
+
+    return plug
 
 
 def main() -> int:

@@ -36,7 +36,7 @@ def guest(user_mode_image: Image, tmp_path: Path) -> Iterator[Guest]:
     with plain.open("wb") as out:
         out.truncate(GIB)
     shaped = server.start(profiles.find("hdd-7200"), GIB, tmp_path / "back", tmp_path / "nbd")
-    disks = [GuestDisk("plain", plain), GuestDisk("shaped", tmp_path / "nbd", 7200)]
+    disks = [GuestDisk("plain", plain), GuestDisk("shaped", server.guest_socket(tmp_path / "nbd"), 7200)]
     with shaped, Guest.in_user_mode(user_mode_image, 1024, disks) as up:
         yield up
 
@@ -94,7 +94,7 @@ def test_two_who_read_do_not_go_in_step(user_mode_image: Image, tmp_path: Path) 
     Through QEMU's client of NBD every second read found none: an answer was kept until the next one came.
     """
     shaped = server.start(profiles.find("hdd-7200"), GIB, tmp_path / "back", tmp_path / "nbd", dilation=4)
-    disks = [GuestDisk("shaped", tmp_path / "nbd", 7200)]
+    disks = [GuestDisk("shaped", server.guest_socket(tmp_path / "nbd"), 7200)]
     with shaped, Guest.in_user_mode(user_mode_image, 1024, disks) as guest:
         python = f"/host{Path(sys.executable).resolve()}"
         before = shaped.stats()["queue_depth"]

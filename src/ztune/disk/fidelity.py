@@ -136,25 +136,6 @@ def plugged_into(guest: Guest) -> Plug:
     return plug
 
 
-def in_user_mode() -> Plug:
-    """Return how disks come into guests in user mode, each of which has one from its start.
-
-    Raises MissingError without an image, or without root's rights.
-    """
-    from ztune.lab import Guest, image
-    from ztune.lab.uml import GuestDisk, check_rights
-
-    check_rights()
-    found = image.find(user_mode=True)
-
-    @contextmanager
-    def plug(disk: server.DiskServer, serial: str, rotation: int) -> Iterator[tuple[Guest, str]]:
-        with Guest.in_user_mode(found, 1024, [GuestDisk(serial, disk.socket, rotation)]) as guest:
-            yield guest, f"/dev/disk/by-id/ztune-{serial}"
-
-    return plug
-
-
 class Bench:
     """Disks in a guest, one for each run."""
 

@@ -19,7 +19,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ztune.disk.server import guest_socket
 from ztune.errors import MissingError, ZtuneError
 from ztune.lab import walled
 from ztune.lab.wire import Port
@@ -39,7 +38,7 @@ class GuestDisk:
 
     serial: str
     source: Path
-    """Unix socket of a shaped disk's NBD, or a plain file."""
+    """Unix socket where it is served over vhost-user, or a plain file."""
     rotation: int = 1
     """Revolutions per minute, 1 for a disk without."""
 
@@ -104,7 +103,7 @@ class Uml:
     def _serve(self, disk: GuestDisk, folder: Path) -> Path:
         """Return the socket of a disk that is served over vhost-user; a plain file is served so first."""
         if disk.source.is_socket():
-            return guest_socket(disk.source)
+            return disk.source
         program = shutil.which(DAEMON)
         if program is None:
             raise MissingError(f"a guest in user mode needs {DAEMON}: {install_command('qemu')}")

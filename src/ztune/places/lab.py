@@ -382,7 +382,8 @@ class Lab:
             disk.profile, disk.size, backing, socket, dilation=self.dilation
         )
         rotation = round(disk.profile.rpm) if disk.profile.kind == "hdd" else 1
-        served.append(GuestDisk(disk.serial, socket, rotation))
+        source = shaped.guest_socket(socket) if self._accel == "uml" else socket
+        served.append(GuestDisk(disk.serial, source, rotation))
         path = f"{BY_ID}{disk.serial}"
         self._plugged[path] = {"profile": disk.profile.model_dump(), "size": disk.size}
         return path
