@@ -96,7 +96,7 @@ typedef struct {
 
 struct vhost {
 	int fd, kick, call, backend;
-	uint64_t size, features;
+	uint64_t size;
 	region_t region[REGIONS];
 	uint32_t regions;
 	/* The ring. */
@@ -299,7 +299,6 @@ static bool obey(vhost_t *v, header_t h, payload_t *p, int *fds, uint32_t *nfds)
 	case GET_FEATURES:
 		return answer(v, h, &features, sizeof(features));
 	case SET_FEATURES:
-		v->features = p->number;
 		v->enabled = (p->number >> HAS_PROTOCOL & 1) == 0;
 		return (p->number & ~features) == 0;
 	case GET_PROTOCOL_FEATURES:

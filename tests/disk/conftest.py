@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from disk_started import SIZE, Start
+from made import make
 
 from ztune.disk import server
 from ztune.study.profile import FlashProfile, HddProfile
@@ -22,8 +22,7 @@ def checked() -> Path:
     """The folder of the programs that run under the address and undefined-behaviour sanitizers."""
     if shutil.which("make") is None or shutil.which("gcc") is None:
         pytest.skip("no C compiler to build the disk with")
-    done = subprocess.run(["make", "-C", str(SOURCE), "check"], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    make(SOURCE, "check")
     return SOURCE / "build"
 
 

@@ -72,21 +72,6 @@ def test_what_was_written_is_read(
     assert disk.backing.read_bytes() == mirror
 
 
-def test_each_answer_comes_when_it_is_due(start: Start, connect: Connect, hdd: HddProfile) -> None:
-    """One that is there waits for no other: QEMU's client of NBD keeps the first of two until the second."""
-    disk = start(hdd, dilation=200)  # a rotation takes 0.2 s
-    guest = connect(disk)
-    first = guest.send(vhost.IN, 0, length=4096)
-    second = guest.send(vhost.IN, SIZE // 1024, length=4096)
-    began = time.monotonic()
-    guest.wait(first)
-    between = time.monotonic()
-    guest.wait(second)
-    assert disk.stats()["queue_depth"] == [1, 1]
-    # The head is on its way for a tenth of a rotation and more, 20 ms here.
-    assert time.monotonic() - between > 0.01 and between - began < 5
-
-
 def test_requests_overlap(start: Start, connect: Connect, profile: FlashProfile | HddProfile) -> None:
     guest = connect(start(profile))
     for turn in range(20):

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import engine_build as build
 import pytest
+from made import make
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -15,10 +16,7 @@ def built() -> None:
         pytest.skip("no make or pkg-config")
     if subprocess.run(["pkg-config", "--exists", "libzfs", "jansson"], check=False).returncode != 0:
         pytest.skip("the headers of OpenZFS or jansson are not installed")
-    done = subprocess.run(
-        ["make", "-s", "-C", str(build.ROOT / "engine"), "all", "plain-check"], capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
+    make(build.ROOT / "engine", "all", "plain-check")
 
 
 @pytest.fixture(scope="session")
