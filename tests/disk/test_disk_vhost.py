@@ -267,12 +267,13 @@ def test_a_guest_that_does_not_hear_waits_alone(start: Start, connect: Connect, 
 def test_a_request_that_is_changed_while_it_is_under_way(
     start: Start, connect: Connect, hdd: HddProfile
 ) -> None:
-    disk = start(hdd, dilation=500)
+    disk = start(hdd, dilation=100_000)  # until it is told to hurry
     guest = connect(disk)
     slot = guest.send(vhost.IN, SIZE // 1024, length=4096)
     while disk.stats()["reads"] == 0:
         time.sleep(0.001)
     _descriptor(guest, slot * 4 + 1, GUEST + MEMORY, 4096, WRITES | NEXT, slot * 4 + 2)
+    disk.hurry()
     assert guest.gone()
     assert connect(disk).do(vhost.IN, 0, length=512) == bytes(512)
 
@@ -280,12 +281,14 @@ def test_a_request_that_is_changed_while_it_is_under_way(
 def test_memory_that_is_taken_away_while_a_request_is_under_way(
     start: Start, connect: Connect, hdd: HddProfile
 ) -> None:
-    disk = start(hdd, dilation=500)
+    disk = start(hdd, dilation=100_000)  # until it is told to hurry
     guest = connect(disk)
     guest.send(vhost.IN, SIZE // 1024, length=4096)
     while disk.stats()["reads"] == 0:
         time.sleep(0.001)
     guest.table()
+    assert guest.ask(1)
+    disk.hurry()
     while disk.stats()["reply_late_us"] == 0:
         time.sleep(0.001)
     assert struct.unpack_from("<H", guest.memory, vhost.USED + 2)[0] == 0, "there is no ring to answer in"
