@@ -91,8 +91,7 @@ class RackHost:
         """Switch it off if it is on, and on again with empty disks, whatever was on them."""
         if self.process is not None:
             self.kill()
-        for device in self._loops():
-            run(["losetup", "-d", device])
+        self.detach()
         for part in _PARTS:
             shutil.rmtree(self.own / part, ignore_errors=True)
         self._furnish()
@@ -164,6 +163,11 @@ class RackHost:
         self.process.kill()
         self.process.wait()
         self.process = None
+
+    def detach(self) -> None:
+        """Take the loop devices away of a host that is off: on a file that is gone, one would stay."""
+        for device in self._loops():
+            run(["losetup", "-d", device])
 
     def cut(self) -> None:
         """Pull the cable."""
@@ -281,6 +285,7 @@ class RackHosts:
     def _off(host: RackHost) -> None:
         if host.process is not None:
             host.kill()
+        host.detach()
 
     def file(self, path: Path) -> Path:
         """Write a file for ``--on`` with all hosts, whose disks are files below /srv there."""
