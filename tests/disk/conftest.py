@@ -59,6 +59,13 @@ def hdd() -> HddProfile:
     )
 
 
+@pytest.fixture(params=["flash", "hdd"])
+def profile(request: pytest.FixtureRequest) -> FlashProfile | HddProfile:
+    found = request.getfixturevalue(request.param)
+    assert isinstance(found, FlashProfile | HddProfile)
+    return found
+
+
 @pytest.fixture
 def start(checked: Path, tmp_path: Path) -> Iterator[Start]:
     """Starts checked servers; the sanitizers' complaints are errors at their end."""

@@ -28,13 +28,6 @@ from ztune.study.profile import FlashProfile, HddProfile
 ENOSPC, EINVAL, EIO = 28, 22, 5
 
 
-@pytest.fixture(params=["flash", "hdd"])
-def profile(request: pytest.FixtureRequest) -> FlashProfile | HddProfile:
-    found = request.getfixturevalue(request.param)
-    assert isinstance(found, FlashProfile | HddProfile)
-    return found
-
-
 def on_medium(disk: server.DiskServer, offset: int, length: int) -> bytes:
     with disk.backing.open("rb") as file:
         file.seek(offset)

@@ -35,13 +35,6 @@ def connect() -> Iterator[Connect]:
         driver.close()
 
 
-@pytest.fixture(params=["flash", "hdd"])
-def profile(request: pytest.FixtureRequest) -> FlashProfile | HddProfile:
-    found = request.getfixturevalue(request.param)
-    assert isinstance(found, FlashProfile | HddProfile)
-    return found
-
-
 @pytest.mark.parametrize("indirect", [False, True])
 def test_what_was_written_is_read(
     start: Start, connect: Connect, profile: FlashProfile | HddProfile, indirect: bool

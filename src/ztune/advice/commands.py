@@ -258,10 +258,10 @@ def settable(dataset: Dataset, layout: Layout) -> dict[str, str]:
 
 
 def may_lack(name: str, value: str) -> bool:
-    """Return whether an OpenZFS that lacks the property needs no ``name=value``: it acts by that value, or
-    the value would only keep another from being inherited."""
+    """Return whether a script leaves ``name=value`` out where OpenZFS lacks the property: only of one whose
+    default is not what versions without it do."""
     known = PROPERTIES.get(name)
-    return known is not None and known.before is not None and value in (known.before, known.default)
+    return known is not None and known.before is not None and known.needless(value)
 
 
 def without(name: str) -> str:

@@ -288,7 +288,7 @@ def _target(
         if (here.is_volume and not known.volumes) or (known.volume_only and not here.is_volume):
             continue
         if version_key(known.needs(value)) > version_key(live.version):
-            if value not in (known.default, known.before):
+            if not known.needless(value):
                 refused.append(
                     f"{name}={value} needs OpenZFS {known.needs(value)}; {live.host} has {live.version}"
                 )

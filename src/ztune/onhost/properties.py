@@ -45,6 +45,11 @@ class Property:
     values_since: Mapping[str, str] = field(default_factory=dict)
     before: str | None = None
 
+    def needless(self, value: str) -> bool:
+        """Return whether a version without the property can do without this canonical value: it acts by it,
+        or it is the default, which would only keep another from being inherited."""
+        return value in (self.before, self.default)
+
     def needs(self, value: str) -> str:
         """Return the OpenZFS version that the property with this canonical value needs: "2.2"."""
         starts = [

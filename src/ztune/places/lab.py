@@ -227,12 +227,7 @@ class Lab:
 
         OpenZFS's own times are set by each trial, which puts them back; this is for the guest's whole life.
         """
-        if self.dilation == 1:
-            return
-        script = "for f in {}; do [ -e $f ] && read n < $f && echo $((n * {} / 1000)) > $f; done; true"
-        names = " ".join(f"/proc/sys/{name}" for name in WRITEBACK)
-        factor = round(self.dilation * 1000)
-        self.guest.run(["sh", "-c", script.format(names, factor)], check=True, timeout=60 * self.patience)
+        self._slow([f"/proc/sys/{name}" for name in WRITEBACK])
 
     def _slow_throttling(self, disks: Sequence[GuestDisk]) -> None:
         """Let Linux hold a disk's writes back for late reads as much later as the disk is slower.
@@ -240,14 +235,15 @@ class Lab:
         OpenZFS's writes are held back as any others: it asks for none to be sooner (wbt_lat_usec, of
         Documentation/ABI/stable/sysfs-block). A guest in user mode has no such throttling.
         """
+        nodes = [f"$(basename $(readlink -f {BY_ID}{disk.serial}))" for disk in disks]
+        self._slow([f"/sys/block/{node}/queue/wbt_lat_usec" for node in nodes])
+
+    def _slow(self, times: Sequence[str]) -> None:
+        """Make the guest's kernel's ``times``, files that the guest's shell finds, as much longer."""
         if self.dilation == 1:
             return
-        script = (
-            "for d in {}; do f=/sys/block/$(basename $(readlink -f $d))/queue/wbt_lat_usec; "
-            "[ -e $f ] && read n < $f && echo $((n * {} / 1000)) > $f; done; true"
-        )
-        nodes = " ".join(f"{BY_ID}{disk.serial}" for disk in disks)
-        words = ["sh", "-c", script.format(nodes, round(self.dilation * 1000))]
+        script = "for f in {}; do [ -e $f ] && read n < $f && echo $((n * {} / 1000)) > $f; done; true"
+        words = ["sh", "-c", script.format(" ".join(times), round(self.dilation * 1000))]
         self.guest.run(words, check=True, timeout=60 * self.patience)
 
     @property

@@ -253,8 +253,8 @@ class KernelPools:
             values.pop("encryption", None)
         # ZFS knows no special_small_blocks without the allocation-classes feature, and 0 is what it is then.
         for name in ("special_small_blocks", "prefetch", "direct"):
-            known, since = PROPERTIES[name], zfs_versions.number(zfs_versions.PROPERTIES[name])
-            if name in values and values[name] in (known.default, known.before) and self.version < since:
+            since = zfs_versions.number(zfs_versions.PROPERTIES[name])
+            if name in values and PROPERTIES[name].needless(values[name]) and self.version < since:
                 values.pop(name)
         if dataset.volume is not None:
             allowed = zfs_versions.VOLUME_PROPERTIES | (
