@@ -228,7 +228,7 @@ static void deliver(server_t *s)
 		vhost_sent(s->guest, disk_now(), (int64_t)(LAG_MAX_NS / dilation));
 	for (conn_t *c = s->conns, *next; c != NULL; c = next) {
 		next = c->next;
-		if (c->sending || conn_wants_out(c)) {
+		if (c->late.sending || conn_wants_out(c)) {
 			conn_write(c);
 			conn_sent(c, disk_now(), (int64_t)(LAG_MAX_NS / dilation));
 			(void)after(s, c, CONN_OPEN);

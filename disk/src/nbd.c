@@ -9,7 +9,6 @@
 #include <unistd.h>
 
 #define MAX(a, b) ((a) > (b) ? (a) : (b))
-#define MIN(a, b) ((a) < (b) ? (a) : (b))
 
 /* The numbers of the protocol: github.com/NetworkBlockDevice/nbd, doc/proto.md. */
 enum {
@@ -110,7 +109,7 @@ conn_t *conn_new(int fd, uint64_t size, bool rotational)
 	c->rotational = rotational;
 	c->phase = HELLO;
 	c->want = 4;
-	c->replied = INT64_MIN;
+	c->late = LATE_NONE;
 	/* A whole reply fits: sending must not wait for the other end to run. The first call takes root. */
 	if (setsockopt(fd, SOL_SOCKET, SO_SNDBUFFORCE, &room, sizeof(room)) != 0)
 		(void)setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &room, sizeof(room));
@@ -223,8 +222,7 @@ void conn_reply(conn_t *c, const request_t *r)
 	size_t len = r->op == REQ_READ && error == 0 ? r->len : 0, sent = 0;
 
 	c->pending--;
-	c->replied = r->time;
-	c->sending = true;
+	late_reply(&c->late, r->time);
 	if (len == 0 || conn_wants_out(c)) {
 		answer(c, r->cookie, error, r->data, (uint32_t)len);
 		return;
@@ -246,15 +244,13 @@ void conn_reply(conn_t *c, const request_t *r)
 
 void conn_sent(conn_t *c, int64_t now, int64_t lag_max)
 {
-	if (!c->sending || conn_wants_out(c))
-		return;
-	c->sending = false;
-	c->lag = MIN(MAX(now - c->replied, 0), lag_max);
+	if (!conn_wants_out(c))
+		late_sent(&c->late, now, lag_max);
 }
 
 static void submit(conn_t *c, device_t *d, request_t *r, int64_t now)
 {
-	r->arrival = MIN(now, MAX(now - c->lag, c->replied));
+	r->arrival = late_arrival(&c->late, now);
 	c->pending++;
 	device_submit(d, r);
 }

@@ -3,6 +3,7 @@
 #define ZTUNE_NBD_H
 
 #include "device.h"
+#include "late.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -27,11 +28,9 @@ typedef struct conn {
 	uint32_t have, want, option;
 	request_t *writing; /* its payload is coming in */
 	uint32_t pending;
-	bool sending; /* a reply that conn_sent has not seen */
 	uint8_t *out;
 	size_t out_have, out_sent, out_room;
-	/* How much too late the last reply was sent: the next request would have come as much earlier. */
-	int64_t lag, replied;
+	late_t late;
 	struct conn *next;
 } conn_t;
 

@@ -1,4 +1,5 @@
 #include "vhost.h"
+#include "late.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -13,7 +14,6 @@
 #include <sys/time.h>
 #include <unistd.h>
 
-#define MAX(a, b) ((a) > (b) ? (a) : (b))
 #define MIN(a, b) ((a) < (b) ? (a) : (b))
 
 #define SECTOR 512u
@@ -107,8 +107,8 @@ struct vhost {
 	uint16_t next, done;
 	bool enabled, broken;
 	uint32_t pending;
-	bool sending;
-	int64_t lag, replied;
+	bool told; /* what is in the ring of answers, the guest has been told of */
+	late_t late;
 };
 
 typedef struct {
@@ -135,7 +135,8 @@ vhost_t *vhost_new(int fd, uint64_t size)
 	v->fd = fd;
 	v->size = size;
 	v->kick = v->call = v->backend = -1;
-	v->replied = INT64_MIN;
+	v->late = LATE_NONE;
+	v->told = true;
 	return v;
 }
 
@@ -439,7 +440,7 @@ static void finish(vhost_t *v, uint16_t head, const chain_t *c, uint8_t status, 
 	e->id = head;
 	e->len = (uint32_t)(len + 1);
 	__atomic_store_n(&v->used->idx, ++v->done, __ATOMIC_RELEASE);
-	v->sending = true;
+	v->told = false;
 }
 
 /* Makes of a request one of the device's; VIRTIO_BLK_S_OK, or why there is none. */
@@ -506,7 +507,7 @@ static bool take_one(vhost_t *v, device_t *d, uint16_t head, int64_t now)
 		abort();
 	if (r->op == REQ_WRITE)
 		move(c.out, c.nout, sizeof(struct virtio_blk_outhdr), r->data, r->len, true);
-	r->arrival = MIN(now, MAX(now - v->lag, v->replied));
+	r->arrival = late_arrival(&v->late, now);
 	v->pending++;
 	device_submit(d, r);
 	return true;
@@ -529,7 +530,7 @@ void vhost_reply(vhost_t *v, const request_t *r)
 	uint64_t len = r->op == REQ_READ && r->error == 0 ? r->len : 0;
 
 	v->pending--;
-	v->replied = r->time;
+	late_reply(&v->late, r->time);
 	if (v->desc == NULL)
 		return;
 	if (!follow(v, (uint16_t)r->cookie, &c) || c.ins <= len) {
@@ -549,13 +550,13 @@ void vhost_sent(vhost_t *v, int64_t now, int64_t lag_max)
 {
 	static const uint64_t one = 1;
 
-	if (!v->sending)
+	late_sent(&v->late, now, lag_max);
+	if (v->told)
 		return;
-	v->sending = false;
+	v->told = true;
 	/* What was answered is seen before it is asked whether the guest wants to hear of it. */
 	__atomic_thread_fence(__ATOMIC_SEQ_CST);
 	if (v->desc != NULL && v->call >= 0 &&
 	    (__atomic_load_n(&v->avail->flags, __ATOMIC_RELAXED) & VRING_AVAIL_F_NO_INTERRUPT) == 0)
 		(void)!write(v->call, &one, sizeof(one));
-	v->lag = v->replied == INT64_MIN ? 0 : MIN(MAX(now - v->replied, 0), lag_max);
 }
