@@ -101,15 +101,27 @@ class Host:
         return found
 
 
-def run_watched(spec: dict[str, Any], act: Callable[[dict[str, Any], int], None]) -> Ran:
+Act = Callable[[dict[str, Any], int], None]
+
+
+def run_watched(spec: dict[str, Any], act: Act) -> Ran:
     """Run a trial and call ``act`` with each event, as it comes, and the trial program's process."""
+    return _watched(["run"], json.dumps(spec) + "\n", act)
+
+
+def clean_watched(state: Path, act: Act) -> Ran:
+    """Run ``clean`` and call ``act`` with each event, as it comes, and the program's process."""
+    return _watched(["clean", "--state", str(state)], "", act)
+
+
+def _watched(words: list[str], text: str, act: Act) -> Ran:
     events = []
     with subprocess.Popen(
-        [sys.executable, str(HARNESS), "run"],
+        [sys.executable, str(HARNESS), *words],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     ) as process:  # fmt: skip
         assert process.stdin and process.stdout and process.stderr
-        process.stdin.write(json.dumps(spec) + "\n")
+        process.stdin.write(text)
         process.stdin.flush()
         for line in process.stdout:
             events += parse_events(line)
@@ -120,7 +132,7 @@ def run_watched(spec: dict[str, Any], act: Callable[[dict[str, Any], int], None]
     return Ran(process.returncode, events, error)
 
 
-def at(step: str, what: Callable[[int], None]) -> Callable[[dict[str, Any], int], None]:
+def at(step: str, what: Callable[[int], None]) -> Act:
     def act(event: dict[str, Any], pid: int) -> None:
         if event["event"] == "step" and (event["step"], event["state"]) == (step, "begin"):
             what(pid)

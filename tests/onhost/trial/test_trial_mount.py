@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
@@ -13,14 +14,22 @@ from typing import Any
 
 import needs
 import pytest
-from mounted_trial import Host, at, run_watched
+from mounted_trial import Host, at, clean_watched, run_watched
 from trial_support import RUN, TRIAL, Forks, clean, run_trial
 
 from ztune.errors import InputError
-from ztune.onhost.host import mounted
+from ztune.onhost.events import Events
+from ztune.onhost.host import mounted, mounts
+from ztune.onhost.host.home import RunHome
+from ztune.onhost.host.mounted import Mount, MountOptions
+from ztune.onhost.host.zfs import Commands, Zfs
 from ztune.onhost.jobs.beside import NAME
 from ztune.onhost.trial import spec as specs
+from ztune.onhost.trial.door import Door
+from ztune.onhost.trial.journal import NAME as JOURNAL
+from ztune.onhost.trial.journal import Journal
 from ztune.onhost.trial.mount_store import MARKER
+from ztune.onhost.trial.mounted_pools import MOUNTS, STORE
 
 pytestmark = pytest.mark.skipif(bool(needs.mount()), reason=needs.mount())
 
@@ -278,6 +287,48 @@ def test_a_trial_killed_while_it_mounts_is_cleaned(host: Host, text: str) -> Non
         if cleaned.rc == 0 and not host.programs():
             break
         time.sleep(0.2)
+    assert (cleaned.rc, cleaned.errors) == (0, "")
+    host.require_untouched()
+
+
+def test_a_program_that_still_makes_its_pools_is_waited_for(host: Host) -> None:
+    # It has the store by then, and nobody can ask it yet: it stands still until `clean` has come to it.
+    until = 'until [ -e "$4/disk-main-data-0-0.img" ]; do :; done; kill -STOP $!'
+    ran = run_trial(host.spec(host.wrapper(f'setsid "$mount" "$@" & {until}; kill -9 $PPID; wait')))
+    assert ran.rc == -signal.SIGKILL
+    stopped = [pid for pid in host.programs() if Path(f"/proc/{pid}/exe").resolve() == host.program.resolve()]
+
+    def go_on(event: dict[str, Any], _pid: int) -> None:
+        if event.get("text") == f"trial {TRIAL}":
+            time.sleep(0.5)
+            os.kill(stopped[0], signal.SIGCONT)
+
+    cleaned = clean_watched(host.state, go_on)
+    assert (cleaned.rc, cleaned.errors) == (0, "")
+    host.require_untouched()
+
+
+def test_a_program_that_takes_the_store_late_goes_with_it(host: Host) -> None:
+    ran = run_trial(host.spec(host.wrapper("kill -9 $PPID")))
+    assert ran.rc == -signal.SIGKILL
+    home = RunHome(host.state, RUN)
+    journal = Journal.open(home.believed / TRIAL / JOURNAL)
+    door = Door(
+        Zfs(Commands(Events(io.StringIO()))),
+        run=RUN,
+        trial=TRIAL,
+        state=host.state,
+        directory=home.places / TRIAL,
+        home=home.believed / TRIAL,
+    )
+    things = dict(journal.things)
+    journal.close()
+    door.remove(things[MOUNTS])
+    places = {name: Path(point) for name, point in things[MOUNTS].facts["places"].items()}
+    Mount.start(host.program, host.engine, host.disks, places, MountOptions(disks="instant"))
+    door.remove(things[STORE])
+    assert not mounts.below(home.places, mounts.table())
+    cleaned = clean(host.state)
     assert (cleaned.rc, cleaned.errors) == (0, "")
     host.require_untouched()
 

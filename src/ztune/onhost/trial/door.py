@@ -519,30 +519,9 @@ class Door:
         store = self._store(thing.facts["store"], thing.facts["token"])
         with contextlib.suppress(FileNotFoundError):
             store.check()
-            deadline = time.monotonic() + BUSY_SECONDS
-            while mounted.serving(store.disks) is not None:
-                try:
-                    # What it holds goes with it: no need for an end in order.
-                    mounted.Mount.attach(store.disks, places).kill()
-                    break
-                except mounted.MountError as error:
-                    # One that ends just now has let go of its files before its socket.
-                    if time.monotonic() > deadline:
-                        raise Refused(f"{store.disks}: left alone: {error}") from None
-                    time.sleep(0.1)
-        deadline = time.monotonic() + BUSY_SECONDS
+            self._end_program(store)
         for point in places.values():
-            # One that was killed with its trial may still be on its way out.
-            while mounted.on_top(point, self._table()) is not None:
-                if mounted.dead(point):
-                    mounted.detach(point)
-                elif time.monotonic() > deadline:
-                    raise Refused(
-                        f"{point}: left mounted: a program that is not this trial's serves it; "
-                        "unmount it, then clean again"
-                    )
-                else:
-                    time.sleep(0.1)
+            self._detach(point)
 
     def remove_store(self, thing: Thing) -> None:
         """Delete the disks of a trial's mounts."""
@@ -550,10 +529,54 @@ class Door:
         if not thing.made:
             store.remove_unfinished()
             return
-        deadline = time.monotonic() + BUSY_SECONDS
-        while store.locked() and time.monotonic() < deadline:
-            time.sleep(0.1)
+        with contextlib.suppress(FileNotFoundError):
+            store.check()
+            # One that the trial had only just started takes the store after its mounts were looked for.
+            if self._end_program(store):
+                for mount in mounts.below(self.directory, self._table()):
+                    if mounted.ours(mount):
+                        self._detach(mount.point)
         store.remove()
+
+    def _end_program(self, store: MountStore) -> bool:
+        """Kill the ``ztune-mount`` that has the store, which is ours, and wait for one on its way up or out.
+
+        Returns:
+            Whether there was one.
+        """
+        deadline = time.monotonic() + BUSY_SECONDS
+        found = False
+        while True:
+            said = "a program has its lock"
+            try:
+                if mounted.serving(store.disks) is not None:
+                    found = True
+                    # What it holds goes with it: no need for an end in order.
+                    mounted.Mount.attach(store.disks, {}).kill()
+                # It has the lock before it listens, and a killed one until the kernel is done with it.
+                if not store.locked():
+                    return found
+                found = True
+            except mounted.MountError as error:
+                # One that ends just now has let go of its files before its socket.
+                said = str(error)
+            if time.monotonic() > deadline:
+                raise Refused(f"{store.disks}: left alone: {said}")
+            time.sleep(0.1)
+
+    def _detach(self, point: Path) -> None:
+        """Unmount what a ``ztune-mount`` that was killed left on ``point``, on its way out or not."""
+        deadline = time.monotonic() + BUSY_SECONDS
+        while mounted.on_top(point, self._table()) is not None:
+            if mounted.dead(point):
+                mounted.detach(point)
+            elif time.monotonic() > deadline:
+                raise Refused(
+                    f"{point}: left mounted: a program that is not this trial's serves it; "
+                    "unmount it, then clean again"
+                )
+            else:
+                time.sleep(0.1)
 
     def _store(self, path: Any, token: Any) -> MountStore:
         if Path(path).name != self.trial:
