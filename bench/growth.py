@@ -36,8 +36,8 @@ from ztune import paths
 from ztune.errors import InputError, MissingError, ZtuneError
 from ztune.onhost.host import interrupt
 from ztune.store.db import Store
-from ztune.trace.compressibility import RECORDSIZES
 from ztune.trace.excerpt import made_of
+from ztune.trace.manifest import RECORDSIZES
 from ztune.trace.reader import Trace
 from ztune.trace.schema import Op
 from ztune.trace.writer import EVENT_DTYPE, TraceWriter

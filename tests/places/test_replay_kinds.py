@@ -64,11 +64,14 @@ def test_files_that_are_all_but_empty_have_a_content_of_their_own(
     study = generic.build({"data"})
     spec = target.spec(study, study.layout, 1)
     held = [(file["content"], file.get("holds")) for file in spec["files"]]
-    assert held == [("data", None), ("data", "embedded")]
-    assert target.work(spec).content.keys() == {"data", "embedded"}
+    assert held == [("data 131072", None), ("data 131072", "embedded")]
+    # No more than the spec has, of all record sizes.
+    assert target.work(spec).content.keys() == {"data 131072", "embedded"}
     # Beside another recording as well.
     beside = joined(target.trace, target.inputs, Neighbour(target.trace), target.inputs, alone=False)
-    both = Replay(target.trace, engines.check(), inputs=beside).spec(study, study.layout, 1)
+    two = Replay(target.trace, engines.check(), inputs=beside)
+    both = two.spec(study, study.layout, 1)
     held = [(file["content"], file.get("holds")) for file in both["files"]]
-    assert held[2:] == [("neighbour-data", None), ("neighbour-data", "neighbour-embedded")]
-    assert beside.content.keys() == {"data", "embedded", "neighbour-data", "neighbour-embedded"}
+    theirs = "neighbour-data 131072"
+    assert held[2:] == [(theirs, None), (theirs, "neighbour-embedded")]
+    assert two.work(both).content.keys() == {"data 131072", "embedded", theirs, "neighbour-embedded"}

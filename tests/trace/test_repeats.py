@@ -24,7 +24,8 @@ from ztune.onhost.jobs import filler, triples
 from ztune.onhost.jobs.client_program import Values
 from ztune.output import Console
 from ztune.trace.compressibility import ALGORITHMS, CHUNK, sample_files
-from ztune.trace.content import content_pools, synthesise
+from ztune.trace.content import content_pools
+from ztune.trace.inputs import content_name
 from ztune.trace.manifest import Compressibility
 from ztune.trace.reader import Trace
 from ztune.trace.repeats import SHORT_SIGHTED, repeats
@@ -81,13 +82,6 @@ def fio_blocks(tmp_path: Path) -> bytes:
     return (tmp_path / "f").read_bytes()
 
 
-def synthetic(_: Path) -> bytes:
-    sizes = (8192, 16384, 32768, 65536, 131072)
-    lz4 = [entry("lz4", n, r) for n, r in zip(sizes, (1.77, 1.93, 2.03, 2.08, 2.11), strict=True)]
-    zstd = [entry("zstd-3", n, r) for n, r in zip(sizes, (2.6, 2.89, 3.13, 3.25, 3.31), strict=True)]
-    return synthesise([*lz4, *zstd], 8)
-
-
 def entry(algorithm: str, size: int, ratio: float, role: str = "data") -> Compressibility:
     return Compressibility(role=role, recordsize=size, algorithm=algorithm, ratio=ratio, blocks=8)  # type: ignore[arg-type]
 
@@ -98,7 +92,7 @@ def table(path: Path) -> list[Compressibility]:
 
 @pytest.mark.parametrize(
     "made",
-    [sqlite_rows, web_documents, ldif, dumped, triple_file, rocksdb_values, fio_blocks, synthetic],
+    [sqlite_rows, web_documents, ldif, dumped, triple_file, rocksdb_values, fio_blocks],
     ids=lambda made: made.__name__,
 )
 def test_no_generator_repeats_itself_at_a_distance(made: Callable[[Path], bytes], tmp_path: Path) -> None:
@@ -181,6 +175,6 @@ def test_content_too_short_for_a_chunk_is_not_filled_up_with_itself(tmp_path: Pa
     measured, samples = sample_files({str(tmp_path / "f"): "data"}, keep=tmp_path / "samples")
     assert samples == []
     trace = build(tmp_path / "a.trace", [], files(("/d", "data", 0)), compressibility=measured)
-    pool = content_pools(trace, tmp_path / "pools")["data"]
+    pool = content_pools(trace, tmp_path / "pools")[content_name("data", CHUNK)]
     [entry_] = sample_files({str(pool): "data"}, [CHUNK], ["zstd-3"])[0]
     assert entry_.ratio < 1.05

@@ -10,8 +10,8 @@ from trace_builder import build, files
 
 from ztune.trace.compressibility import CHUNK, TOUCHED, compressor, sample_files
 from ztune.trace.content import content_pools
-from ztune.trace.inputs import UNTOUCHED
-from ztune.trace.manifest import Manifest, TraceFile
+from ztune.trace.inputs import content_name
+from ztune.trace.manifest import RECORDSIZES, Manifest, TraceFile
 from ztune.trace.reader import Trace
 from ztune.trace.reassign import with_roles
 from ztune.trace.roles import RoleRules
@@ -22,8 +22,9 @@ from ztune.trace.writer import EVENT_DTYPE, TraceWriter
 FILES = [TraceFile.model_validate(one) for one in files(("/d", "data", 0), ("/x", None, 0), ("/w", "wal", 0))]
 
 
-def calls(op: Op, file: int, offsets: list[int], size: int = 8192) -> np.ndarray:
+def calls(op: Op, file: int, offsets: list[int], size: int = 8192, second: float = 0) -> np.ndarray:
     rows = np.zeros(len(offsets), EVENT_DTYPE)
+    rows["t"] = second * 1e9
     rows["op"], rows["file"], rows["offset"], rows["size"] = op, file, offsets, size
     return rows
 
@@ -56,13 +57,24 @@ def test_a_call_touches_all_its_blocks() -> None:
     assert blocks(found) == {n * 8 for n in range(16)}
 
 
+def test_a_block_counts_as_often_as_a_disk_has_to_do_with_it() -> None:
+    found = TouchedBlocks(FILES, {8192: 1000}, 1)
+    found.add(calls(Op.WRITE, 0, [0]))
+    found.add(calls(Op.READ, 0, [0, 8192]))
+    for second in range(40):
+        found.add(calls(Op.WRITE, 0, [0], second=second))  # eight groups, of which the first was there
+        found.add(calls(Op.READ, 0, [8192], second=second))
+    listed = [offset for _, offset in found.by_role()["data"][8192]]
+    assert (listed.count(0), listed.count(8192)) == (1 + 8, 1)
+
+
 def test_blocks_are_bounded_and_each_is_as_likely() -> None:
     found, again = (TouchedBlocks(FILES, {8192: 1000}, 1) for _ in range(2))
     for part in range(40):
         once = [(part * 500 + n) * 8192 for n in range(500)]
         # The first of them a hundred times as often as the others.
         found.add(calls(Op.WRITE, 0, once[:5] * 99 + once))
-        again.add(calls(Op.READ, 0, once))
+        again.add(calls(Op.WRITE, 0, once))
     kept = sorted(blocks(found))
     assert len(kept) == 1000 and again.by_role() == found.by_role()
     # Of 20,000 blocks each quarter has 250 of the thousand, give or take 14 (one sigma).
@@ -94,10 +106,13 @@ def test_what_is_touched_is_measured_apart(halves: Path, tmp_path: Path) -> None
         assert ratio[True, size] == pytest.approx(1.0, rel=0.01)
         assert ratio[False, size] > 1.6
     # What is kept likewise.
-    assert [(sample.file, sample.touched) for sample in samples] == [
-        ("samples/data.bin", False), ("samples/data-touched.bin", True),
-    ]  # fmt: skip
-    assert samples[1].bytes == 8 * CHUNK  # 63 blocks of 128 KiB, and one again
+    assert [(sample.file, sample.touched, sample.recordsize) for sample in samples] == [
+        ("samples/data.bin", False, 0),
+        *((f"samples/data-touched-{size}.bin", True, size) for size in TOUCHED if size < 128 << 10),
+        ("samples/data-touched.bin", True, 0),
+    ]
+    assert samples[-1].bytes == 8 * CHUNK  # 63 blocks of 128 KiB, and one again
+    assert (tmp_path / "samples/data-touched-8192.bin").read_bytes() == noise(8 << 20)[: 2 << 20]
     assert (tmp_path / "samples/data-touched.bin").read_bytes()[: 7 << 20] == noise(8 << 20)[: 7 << 20]
 
 
@@ -109,9 +124,13 @@ def test_each_has_its_own_content_in_a_replay(halves: Path, tmp_path: Path) -> N
     entries, _ = sample_files({str(halves): "data"}, touched=one_block(halves))
     trace = build(tmp_path / "a.trace", [], files((str(halves), "data", 16 << 20)), compressibility=entries)
     pools = content_pools(trace, tmp_path / "pools")
-    assert set(pools) == {"data", "data" + UNTOUCHED}
-    sizes = {name: len(compressor("lz4")(path.read_bytes())) for name, path in pools.items()}
-    assert sizes["data"] > 1.5 * sizes["data" + UNTOUCHED]
+    assert len(pools) == 2 * len(RECORDSIZES)
+    for size in RECORDSIZES:
+        touched, untouched = (
+            len(compressor("lz4")(pools[content_name("data", size, untouched=apart)].read_bytes()))
+            for apart in (False, True)
+        )
+        assert touched > 1.5 * untouched
 
 
 def test_kept_content_goes_before_what_is_made_like_it(halves: Path, tmp_path: Path) -> None:
@@ -122,11 +141,28 @@ def test_kept_content_goes_before_what_is_made_like_it(halves: Path, tmp_path: P
     listed = files((str(halves), "data", 16 << 20))
     made = {"duration_ns": 1, "recorder": {"name": "synthetic"}, "files": listed}
     trace = Trace.open(writer.finish(**made, compressibility=entries, samples=samples))
+    # Of smaller records there is less than a chunk.
     assert content_pools(trace, tmp_path / "pools") == {
-        "data": trace.path / "samples/data-touched.bin",
-        "data" + UNTOUCHED: trace.path / "samples/data.bin",
+        content_name("data", size, untouched=apart): trace.path
+        / f"samples/data{'' if apart else '-touched'}.bin"
+        for size in RECORDSIZES
+        for apart in (False, True)
     }
     assert trace.sample("data") != trace.sample("data", touched=True)
+
+
+def test_what_is_kept_of_small_records_is_their_content(halves: Path, tmp_path: Path) -> None:
+    writer = TraceWriter(tmp_path / "a.trace")
+    places = {size: [(str(halves), n * size) for n in range((8 << 20) // size)] for size in TOUCHED}
+    entries, samples = sample_files({str(halves): "data"}, keep=writer.samples_dir, touched={"data": places})
+    listed = files((str(halves), "data", 16 << 20))
+    made = {"duration_ns": 1, "recorder": {"name": "synthetic"}, "files": listed}
+    trace = Trace.open(writer.finish(**made, compressibility=entries, samples=samples))
+    pools = content_pools(trace, tmp_path / "pools")
+    assert pools[content_name("data", 16384)] == trace.path / "samples/data-touched-16384.bin"
+    assert pools[content_name("data", 1 << 20)] == trace.path / "samples/data-touched.bin"
+    assert pools[content_name("data", 16 << 20)] == pools[content_name("data", 1 << 20)]
+    assert pools[content_name("data", 512)] == trace.path / "samples/data-touched-4096.bin"
 
 
 def test_a_manifest_tells_how_what_is_touched_compresses() -> None:

@@ -14,7 +14,7 @@ from trace_builder import MS, S, build, files
 from ztune.errors import InputError
 from ztune.trace.figures import GroupSummary, Summary, Transfers
 from ztune.trace.reader import Trace
-from ztune.trace.schema import Flag, Op, Via
+from ztune.trace.schema import VERSION, Flag, Op, Via
 from ztune.trace.summary import MOST_BINS, summarise
 
 K = 1024
@@ -125,7 +125,7 @@ def test_an_older_trace_does_not_say_whether_it_was_write_or_pwrite(tmp_path: Pa
     events = [write(0, 3), write(0, 5), write(0, 7, via=Via.AIO)]
     trace = build(tmp_path / "old.trace", events, files(("/d", "data", 0)))
     manifest = trace.path / "trace.json"
-    manifest.write_text(manifest.read_text().replace('"version": 6', '"version": 2'))
+    manifest.write_text(manifest.read_text().replace(f'"version": {VERSION}', '"version": 2'))
     writes = role(summarise(Trace.open(trace.path))).writes
     assert calls(writes) == {"write or pwrite": by_numpy([3, 5]), "aio": by_numpy([7])}
 

@@ -20,7 +20,7 @@ from ztune.trace import manifest as manifests
 from ztune.trace.columns import EVENTS
 from ztune.trace.manifest import Manifest, Sample, WorkloadInfo
 from ztune.trace.reader import Trace
-from ztune.trace.schema import Op, Via
+from ztune.trace.schema import VERSION, Op, Via
 from ztune.trace.writer import EVENT_DTYPE, TraceWriter
 
 FILES = files(("/db/data", "data", 1 << 20), ("/db/wal", "wal", 0), ("/var/log/x", None, 5))
@@ -190,7 +190,7 @@ def test_foreign_json(trace: Trace, text: str) -> None:
 
 
 def test_a_newer_version_says_so_whatever_else_it_has(trace: Trace) -> None:
-    edit(trace, version=7, ztune="9.9", unheard_of=True)
+    edit(trace, version=VERSION + 1, ztune="9.9", unheard_of=True)
     assert "made by a newer ztune ('9.9')" in complaint(trace.path)
 
 

@@ -24,7 +24,8 @@ from ztune.observe.allocation import HEADER, Allocation
 from ztune.observe.model import Compressed, ObservedFiles
 from ztune.onhost.host import mounts, noatime
 from ztune.onhost.words import ROLES
-from ztune.trace.compressibility import RECORDSIZES, Compressor, compressor
+from ztune.trace.compressibility import Compressor, compressor
+from ztune.trace.manifest import RECORDSIZES
 from ztune.trace.roles import RoleRules
 
 ALGORITHMS: Final = ("off", "lz4", "zstd-3", "zstd-9", "gzip-6")

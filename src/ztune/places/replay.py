@@ -29,7 +29,7 @@ from ztune.places.engine_run import EngineRoom, EngineWork, Outcome, Progress, m
 from ztune.places.engine_spec import aged, changed_in_vain, engine_spec, sampled
 from ztune.study import Layout, Study
 from ztune.study.layout import MIN_ARC
-from ztune.trace.inputs import CONTENT, EMBEDDED, EXPORT_VERSION, UNTOUCHED, Inputs, OpsFile, OpsInfo
+from ztune.trace.inputs import CONTENT, EMBEDDED, EXPORT_VERSION, Inputs, OpsFile, OpsInfo, content_name
 from ztune.trace.rate import Rate, check_rate
 from ztune.trace.reader import Trace, operations_of
 from ztune.units import counted
@@ -212,7 +212,10 @@ class Replay:
         beside = tuple(sorted({f.role for f in self.inputs.files if f.neighbour}))
         layout = replace(layout, neighbour=beside)
         spec = engine_spec(study, layout, seed)
-        files: list[dict[str, Any]] = [_file(layout, f, self.inputs.content) for f in self.inputs.files]
+        records = _recordsizes(spec)
+        files: list[dict[str, Any]] = [
+            _file(layout, f, records, self.inputs.content) for f in self.inputs.files
+        ]
         if layout.age is not None:
             age = layout.age
             sizes: Counter[str] = Counter()
@@ -245,7 +248,7 @@ class Replay:
         growth = self.written_bytes()
         if not loaded.loads_a_part(spec):
             return contents_bytes(spec, growth)
-        records = {d["name"]: int(d["properties"]["recordsize"]) for d in spec["datasets"]}
+        records = _recordsizes(spec)
         of_files = {f["id"]: records[f["dataset"]] for f in spec["files"]}
         key = tuple(of_files.values())
         if key not in self._touched:
@@ -289,11 +292,13 @@ class Replay:
     def work(self, spec: Mapping[str, Any]) -> EngineWork:
         """Return what an engine is to do for ``spec``."""
         first = loaded.load_spec(spec, self._host.spec())
-        read = {name: loaded.identity(path) for name, path in self.inputs.content.items()}
+        used = {f[key] for f in spec["files"] for key in ("content", "untouched", "holds") if key in f}
+        content = {name: path for name, path in self.inputs.content.items() if name in used}
+        read = {name: loaded.identity(path) for name, path in content.items()}
         if loaded.goes_by_operations(spec):
             read["the operations"] = loaded.identity(self.inputs.ops)
         return EngineWork(
-            spec, self.inputs.ops, self.inputs.content, loaded.key_of(first, read, self.engine),
+            spec, self.inputs.ops, content, loaded.key_of(first, read, self.engine),
             contents=self.contents_bytes(spec), filler=filler_bytes(spec), threads=self.threads(),
             timeout_s=self.timeout_s,
         )  # fmt: skip
@@ -369,19 +374,27 @@ def speed(result: dict[str, Any]) -> None:
         model["speed"] = recorded / here
 
 
-def _file(layout: Layout, file: OpsFile, contents: Collection[str]) -> dict[str, Any]:
+def _recordsizes(spec: Mapping[str, Any]) -> dict[str, int]:
+    return {d["name"]: int(d["properties"]["recordsize"]) for d in spec["datasets"] if not d.get("filler")}
+
+
+def _file(
+    layout: Layout, file: OpsFile, records: Mapping[str, int], contents: Collection[str]
+) -> dict[str, Any]:
     if file.neighbour:
         name, whose = layout.neighbour_dataset(file.role), CONTENT
     else:
         dataset = layout.dataset_of(file.role)
         assert dataset is not None, file.role  # check() comes first
         name, whose = dataset.name, ""
-    content = whose + file.role
+    content, untouched = (
+        whose + content_name(file.role, records[name], untouched=apart) for apart in (False, True)
+    )
     raw: dict[str, Any] = {"id": file.id, "dataset": name, "size": file.size, "content": content}
     if file.embedded:
         raw["holds"] = whose + EMBEDDED
-    elif content + UNTOUCHED in contents:
-        raw["untouched"] = content + UNTOUCHED
+    elif untouched in contents:
+        raw["untouched"] = untouched
     if not file.sampled:
         return raw
     certain = {"certain": [list(one) for one in file.certain]} if file.certain else {}

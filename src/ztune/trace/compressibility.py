@@ -5,6 +5,9 @@ are drawn at random over all bytes of a role's files; blocks of each record size
 pieces. That tells what space the files take. What a job moves are the blocks that it touches, so these are
 measured beside them. The work is bounded: about 20 MiB are compressed per role and algorithm, and 66 of what
 is touched, whatever the database's size.
+
+The mean alone does not tell what a disk takes, which is whole sectors: of InnoDB's pages of 16 KiB those of
+8.2 KiB and those of 7.9 differ by a third. So the sizes of the blocks are told in sixteen parts.
 """
 
 from __future__ import annotations
@@ -20,15 +23,15 @@ from pathlib import Path
 
 import lz4.block
 import numpy as np
+import numpy.typing as npt
 import zstandard
 
 from ztune.errors import InputError, naming
 from ztune.onhost.host import noatime
 from ztune.onhost.words import ROLES
-from ztune.trace.manifest import Compressibility, Sample, TraceFile
+from ztune.trace.manifest import RECORDSIZES, SHARES, Compressibility, Sample, TraceFile
 from ztune.units import is_power_of_two
 
-RECORDSIZES = (4096, 8192, 16384, 32768, 65536, 131072, 1 << 20)
 ALGORITHMS = ("lz4", "zstd-3", "gzip-6")
 CHUNK = 1 << 20  # unit of kept content, see Sample
 READ_BUDGET = 16 << 20  # bytes read (and at most kept) per role
@@ -39,7 +42,8 @@ MEASURED = {size: min(max(BLOCK_BUDGET // size, 128), (32 << 20) // size) for si
 InnoDB's of 128 KiB have a standard deviation of about a quarter, so 128 give a mean within 2 or 3 %."""
 TOUCHED = {size: 2 * count for size, count in MEASURED.items()}
 """How many are to be at hand: some are gone by then."""
-_KEPT = 128 << 10  # bytes of the blocks of what is touched that are kept
+_KEPT = 128 << 10
+"""Bytes of the blocks of what is touched that are kept; of smaller records those that were measured, too."""
 MOST_EXTENTS = 10_000  # of one sparse file
 POINTER_BYTES = 112 - 4
 """So much of a block fits in the pointer to it, compressed: BPE_PAYLOAD_SIZE of OpenZFS's include/sys/spa.h,
@@ -47,7 +51,7 @@ less the length that its lz4 puts in front."""
 _LARGEST_EMBEDDED = 255 * POINTER_BYTES  # lz4 takes a byte for each 255 that repeat
 MOST_SMALL = 8192
 """How many small files are looked at, each read whole: 8 KiB in the mean, so 64 MiB in all."""
-_HOLE = 64 << 10  # runs of zeros that are not kept as content, see _keep
+_HOLE = 64 << 10  # bytes of runs of zeros that are not kept, where nothing tells what is touched
 
 Compressor = Callable[[bytes], bytes]
 
@@ -101,9 +105,9 @@ def sample_files(
     measured too.
 
     With ``keep`` (a folder, usually ``TraceWriter.samples_dir``) up to 16 MiB of content per role are written
-    to ``keep/ROLE.bin``, and as much of what was touched to ``keep/ROLE-touched.bin``; the second result
-    describes them. Raises InputError for an unknown role or algorithm, or a record size that is not a power
-    of two.
+    to ``keep/ROLE.bin``, as much of what was touched to ``keep/ROLE-touched.bin``, and the blocks of it that
+    were measured in smaller records to ``keep/ROLE-touched-BYTES.bin``; the second result describes them.
+    Raises InputError for an unknown role or algorithm, or a record size that is not a power of two.
     """
     compressors = {algorithm: compressor(algorithm) for algorithm in algorithms}
     for size in recordsizes:
@@ -127,15 +131,18 @@ def sample_files(
             blocks = _draw_blocks(pieces, size, rng)
             measured += [_measure(role, size, name, run, blocks) for name, run in compressors.items()]
         places = (touched or {}).get(role, {})
+        kept: list[Sample | None] = []
         for size in recordsizes:
             if blocks := _blocks_at(places.get(size, ()), size, MEASURED.get(size, 0)):
                 measured += [
                     _measure(role, size, name, run, blocks, touched=True) for name, run in compressors.items()
                 ]
+                if keep is not None and size < _KEPT:
+                    kept.append(_keep(role, blocks, keep, size, touched=True, size=size))
         if keep is not None:
-            kept = [_keep(role, pieces, keep)]
-            pieces = _blocks_at(places.get(_KEPT, ()), _KEPT, READ_BUDGET // _KEPT)
-            kept.append(_keep(role, pieces, keep, touched=True))
+            longer = _blocks_at(places.get(_KEPT, ()), _KEPT, READ_BUDGET // _KEPT)
+            kept.append(_keep(role, longer, keep, _KEPT, touched=True))
+            kept.insert(0, _keep(role, pieces, keep, None if any(kept) else _HOLE))
             samples += [sample for sample in kept if sample is not None]
     return measured, samples
 
@@ -252,21 +259,33 @@ def _measure(
         blocks=len(full),
         holes=len(blocks) - len(full),
         touched=touched,
+        shares=_parts(np.sort(after / before)) if full else [],
     )
 
 
-def _keep(role: str, pieces: list[bytes], folder: Path, touched: bool = False) -> Sample | None:
+def _parts(shares: npt.NDArray[np.float64]) -> list[float]:
+    """Return the means of sixteen equal parts of sorted ``shares``, of which there may be fewer."""
+    parts = np.repeat(shares, SHARES).reshape(SHARES, -1)
+    return [round(float(part.mean()), 5) for part in parts]
+
+
+def _keep(
+    role: str, pieces: list[bytes], folder: Path, hole: int | None, touched: bool = False, size: int = 0
+) -> Sample | None:
     """Write the pieces' content to a file in ``folder`` in whole chunks; None if it does not fill one.
 
     Filled up with itself it would repeat within a record of 1 MiB, as the files do not.
-    Aligned runs of 64 KiB zeros are left out: they come from space allocated ahead (new WAL segments), which
-    the database writes once, and would make everything that is replayed look too compressible.
+    ``hole``: aligned runs of so many zeros are left out, where what a job moves is replayed by the content:
+    they come from space allocated ahead (new WAL segments), which the database writes once, and would make
+    everything that is replayed look too compressible. Of blocks it is all of one, or the next would not begin
+    where records do. ``size``: of the pieces, if they are for records of that size.
     """
     content = bytearray()
     for piece in pieces:
-        for start in range(0, len(piece), _HOLE):
-            run = piece[start : start + _HOLE]
-            if run.count(0) < len(run):
+        step = hole or len(piece)
+        for start in range(0, len(piece), step):
+            run = piece[start : start + step]
+            if hole is None or run.count(0) < len(run):
                 content += run
         # The next piece starts at its own alignment, else its pages would straddle blocks.
         while gap := -len(content) % 4096:
@@ -278,7 +297,7 @@ def _keep(role: str, pieces: list[bytes], folder: Path, touched: bool = False) -
     while missing := -len(content) % CHUNK:
         content += real[:missing]
     folder.mkdir(parents=True, exist_ok=True)
-    name = f"{role}-touched.bin" if touched else f"{role}.bin"
+    name = f"{role}{'-touched' if touched else ''}{f'-{size}' if size else ''}.bin"
     with naming(folder / name):
         (folder / name).write_bytes(content)
     return Sample(
@@ -288,4 +307,5 @@ def _keep(role: str, pieces: list[bytes], folder: Path, touched: bool = False) -
         bytes=len(content),
         sha256=hashlib.sha256(content).hexdigest(),
         touched=touched,
+        recordsize=size,
     )

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from ztune.trace.manifest import Manifest
 
 LEAST_BYTES = 256 << 20
 LEAST_SHARE = 0.25  # of all files that are loaded
 
 
-def filled_holes(manifest: Manifest) -> list[str]:
-    """Return a sentence if much of the files that a load writes is zeros or holes, else nothing.
+def filled_holes(manifest: Manifest, roles: Collection[str]) -> list[str]:
+    """Return a sentence if much of the files of ``roles`` that a load writes is zeros or holes, else nothing.
 
     ZFS keeps no blocks of zeros where it compresses. Where they are a trace does not say, so a load writes
-    content there too.
+    content there too, but where it has a content of what is not touched, with its zeros.
     """
     sizes: dict[str, int] = {}
     for file in manifest.files:
-        if file.role is not None:
+        if file.role is not None and file.role in roles:
             sizes[file.role] = sizes.get(file.role, 0) + file.size_start
     finest = {
         entry.role: entry
@@ -29,7 +31,7 @@ def filled_holes(manifest: Manifest) -> list[str]:
         if entry.holes
     }
     total = sum(filled.values())
-    if total < max(LEAST_BYTES, LEAST_SHARE * sum(sizes.values())):
+    if not total or total < max(LEAST_BYTES, LEAST_SHARE * sum(sizes.values())):
         return []
     most = max(filled, key=lambda role: filled[role])
     said = (

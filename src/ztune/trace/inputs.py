@@ -6,11 +6,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ztune.trace.manifest import RECORDSIZES
+
 EXPORT_VERSION = 11  # part of the key under which callers cache an export
 CONTENT = "neighbour-"
 """What stands before a role in the names of a neighbour's content."""
-UNTOUCHED = " untouched"  # after a role: the content of what is not touched
 EMBEDDED = "embedded"  # the content of files that are all but empty, whatever their role
+
+
+def content_name(role: str, recordsize: int, untouched: bool = False) -> str:
+    """Return the name, in a spec, of the content of a role's records of ``recordsize`` bytes: that of the
+    next smaller ones that are measured, or of the least. ``untouched``: of those that no operation touches.
+    """
+    size = max((one for one in RECORDSIZES if one <= recordsize), default=min(RECORDSIZES))
+    return f"{role} {size}{' untouched' if untouched else ''}"
 
 
 @dataclass(frozen=True)

@@ -110,11 +110,12 @@ class Trace:
         for table in parquet.parts(self.path / EVENTS_FILE, names, len(self.manifest.files)):
             yield {name: table.column(name).to_numpy() for name in table.column_names}
 
-    def sample(self, role: str, touched: bool = False) -> tuple[Sample, Path] | None:
-        """Return the kept content of ``role``, of all files or of what was ``touched``, and where it lies, or
-        None. Raises InputError if damaged."""
+    def sample(self, role: str, touched: bool = False, recordsize: int = 0) -> tuple[Sample, Path] | None:
+        """Return the kept content of ``role``, of all files or of what was ``touched``, of blocks of
+        ``recordsize`` bytes or (0) of longer pieces, and where it lies; or None. Raises InputError if it is
+        damaged."""
         for sample in self.manifest.samples:
-            if (sample.role, sample.touched) == (role, touched):
+            if (sample.role, sample.touched, sample.recordsize) == (role, touched, recordsize):
                 path = self.path / sample.file
                 if not path.is_file():
                     raise InputError(f"the trace {self.path} lacks its {sample.file}")

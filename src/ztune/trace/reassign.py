@@ -28,6 +28,7 @@ from ztune.trace.manifest import (
 from ztune.trace.propose import PROPOSED, RoleProposal
 from ztune.trace.reader import Trace
 from ztune.trace.roles import RoleRules
+from ztune.trace.schema import VERSION
 from ztune.units import listed
 
 _MOST = 4  # kinds of files that a sentence names
@@ -70,7 +71,7 @@ def with_roles(
         say("measuring how the files compress")
         wanted = {f.path: str(f.role) for f in now if f.role in changed and f.size_end > 0}
         touched = TouchedBlocks(now, TOUCHED, _SEED)
-        for part in trace.parts("op", "file", "offset", "size"):
+        for part in trace.parts("t", "op", "file", "offset", "size"):
             touched.add(part)
         found, _ = sample_files(wanted, seed=_SEED, touched=touched.by_role())
         now = with_embedded(now)
@@ -81,6 +82,7 @@ def with_roles(
         warnings.append(Warning_(code=PROPOSED, message=note))
     return manifest.model_copy(
         update={
+            "version": VERSION,
             "files": now,
             "compressibility": sorted(measured, key=lambda entry: ROLES.index(entry.role)),
             "samples": samples,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import IntEnum, IntFlag
 
 FORMAT = "ztune-trace"
-VERSION = 6
+VERSION = 7
 
 
 class Op(IntEnum):

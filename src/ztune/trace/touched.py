@@ -2,7 +2,9 @@
 
 How well files compress where a job works is another thing than how well all of them do: a log's old segments
 are full of zeros or of other things, pages that are written over are those of another table than most, and
-new ones are half empty.
+new ones are half empty. Nor are all that it touches alike: InnoDB writes the pages of its undo log again and
+again, half empty, and of its tables each page once. A disk is read once for a block, which a cache then has,
+and takes what was written in each transaction group.
 """
 
 from __future__ import annotations
@@ -18,15 +20,18 @@ from ztune.trace.regions import hashed
 from ztune.trace.schema import Op
 
 SPREAD = 16  # blocks of a call that are looked at, at most; of a longer one they lie evenly over it
+GROUP_NS = 5_000_000_000
+"""Writes of a block within this come to the disk as one: zfs_txg_timeout of OpenZFS's module/zfs/txg.c."""
 _NONE = np.iinfo(np.uint64).max
 
 
 class TouchedBlocks:
     """Keeps blocks of those of a trace's ``files`` that have a role, from the events that it is given.
 
-    ``sizes``: of the blocks, in bytes, and how many are kept of each role. Every block that is touched, once
-    or a thousand times, is as likely to be kept: those stay whose hash is least. The same ``seed`` and events
-    give the same blocks.
+    ``sizes``: of the blocks, in bytes, and how many are kept of each role. A block is as likely to be kept as
+    it goes to a disk or comes from one: once for all its reads, once for its writes of each ``GROUP_NS``; it
+    may be there several times. Those stay whose hash is least. The same ``seed`` and events give the same
+    blocks.
     """
 
     def __init__(self, files: Sequence[TraceFile], sizes: Mapping[int, int], seed: int) -> None:
@@ -38,16 +43,19 @@ class TouchedBlocks:
         self._seed = hashed(np.array(seed, np.uint64))
 
     def add(self, events: Mapping[str, Any] | npt.NDArray[np.void]) -> None:
-        """Look at ``events``: arrays ``op``, ``file``, ``offset`` and ``size``, as in a trace."""
+        """Look at ``events``: arrays ``t``, ``op``, ``file``, ``offset`` and ``size``, as in a trace."""
         file = np.asarray(events["file"])
         moved = np.isin(events["op"], (Op.READ, Op.WRITE)) & (events["size"] > 0) & (events["offset"] >= 0)
         moved &= self._role[file] >= 0
         file, begin = file[moved].astype(np.int64), np.asarray(events["offset"])[moved].astype(np.int64)
         end = begin + events["size"][moved] - 1
+        writes = np.asarray(events["op"])[moved] == Op.WRITE
+        group = np.where(writes, 1 + np.asarray(events["t"])[moved] // GROUP_NS, 0)
+        salt = hashed(group.astype(np.uint64)) ^ self._seed
         for size, kept in self._kept.items():
             number, block = _blocks(begin // size, end // size)
             least = np.array([one.limit for one in kept])
-            drawn = hashed((file[number] << 42 ^ block).astype(np.uint64) ^ self._seed)
+            drawn = hashed((file[number] << 42 ^ block).astype(np.uint64) ^ salt[number])
             candidates = drawn < least[self._role[file[number]]]
             number, block, drawn = number[candidates], block[candidates], drawn[candidates]
             role = self._role[file[number]]
@@ -78,7 +86,7 @@ def _blocks(
 
 
 class _Least:
-    """The ``most`` blocks of those that came whose hash is least, each once."""
+    """The ``most`` blocks of those that came whose hash is least, each hash once."""
 
     def __init__(self, most: int) -> None:
         self._most = most
