@@ -27,7 +27,7 @@ from rich.table import Table
 from ztune.places import engine as engines
 from ztune.places import loaded
 from ztune.places.calibration import HostProcessors
-from ztune.places.replay import prepare
+from ztune.places.replay import contents_of, prepare
 from ztune.store.db import Store
 from ztune.trace.reader import Trace
 
@@ -66,10 +66,7 @@ def main() -> int:
         run = store.run(given.run)
         trials = [t for t in store.trials(run.id) if t.spec is not None and t.ok][: given.layouts]
     inputs = prepare(Trace.open(run.trace_path or ""))
-    more = {
-        "content": {role: str(path) for role, path in inputs.content.items()},
-        "processor": HostProcessors.of(None, {}, os.cpu_count()).spec(),
-    }
+    processor = HostProcessors.of(None, {}, os.cpu_count()).spec()
     alone = shared = 0.0
     images: dict[str, Path] = {}
     apart = dict.fromkeys(COUNTED, 0.0)
@@ -83,11 +80,13 @@ def main() -> int:
         for trial in track(trials, description="replays", console=Console(stderr=True)):
             spec = dict(trial.spec or {})
             first = loaded.load_spec(spec)
-            spec_file.write_text(json.dumps({**spec, **more}))
-            load_file.write_text(json.dumps({**first, "content": more["content"]}))
+            files = contents_of(spec, inputs)
+            content = {name: str(path) for name, path in files.items()}
+            spec_file.write_text(json.dumps({**spec, "content": content, "processor": processor}))
+            load_file.write_text(json.dumps({**first, "content": content}))
             without, seconds = call("replay", spec_file)
             alone += seconds
-            read = {name: loaded.identity(path) for name, path in inputs.content.items()}
+            read = {name: loaded.identity(path) for name, path in files.items()}
             key = loaded.key_of(first, read, program)
             image = images.setdefault(key, Path(folder, key))
             if not image.exists():

@@ -45,13 +45,13 @@ static int load_file(rfile_t *f, uint64_t *done, uint64_t total)
 	if ((error = fl_create(fl_root(R.vols[f->dataset]), name, &files_new, &f->f, &commit)) != 0)
 		return replay_failed(error, "Creating", f);
 	if (t->records == 0)
-		return load_bytes(f, f->content, 0, f->start_size, done, total);
+		return load_bytes(f, f->before, 0, f->start_size, done, total);
 	for (uint64_t i = 0, n; i < t->records && rc == 0; i += n) {
 		bool touched = touched_has(t, i);
 
 		for (n = 1; i + n < t->records && touched_has(t, i + n) == touched; n++)
 			;
-		rc = load_bytes(f, touched ? f->content : f->untouched, i * t->recordsize,
+		rc = load_bytes(f, touched ? f->before : f->untouched, i * t->recordsize,
 		    MIN((i + n) * t->recordsize, f->start_size), done, total);
 	}
 	return rc;
@@ -79,7 +79,7 @@ static bool counts_as(const rfile_t *f, int dataset, const content_t *content)
 static const rfile_t *of_kind_with_other(int dataset, const content_t *content)
 {
 	for (size_t i = 0; i < R.nfiles; i++)
-		if (of_kind(&R.files[i], dataset, content) && R.files[i].untouched != content)
+		if (of_kind(&R.files[i], dataset, content) && R.files[i].untouched != R.files[i].before)
 			return &R.files[i];
 	return NULL;
 }
@@ -144,7 +144,7 @@ static int load_touched(rfile_t *f, uint64_t *done, uint64_t total)
 		for (; i < end && rc == 0; i += n) {
 			for (n = 1; i + n < end && touched_has(t, i + n); n++)
 				;
-			rc = load_bytes(f, f->content, i * t->recordsize, MIN((i + n) * t->recordsize, f->start_size),
+			rc = load_bytes(f, f->before, i * t->recordsize, MIN((i + n) * t->recordsize, f->start_size),
 			    done, total);
 			for (; i + n < end && !touched_has(t, i + n); n++)
 				;
@@ -405,7 +405,7 @@ static bool holds_other(void)
 	if (R.spec->age.fill > 0 || R.spec->age.rewrites > 0)
 		return false;
 	for (size_t i = 0; i < R.nfiles; i++)
-		if (R.files[i].known && R.files[i].untouched != R.files[i].content)
+		if (R.files[i].known && R.files[i].untouched != R.files[i].before)
 			return true;
 	return false;
 }

@@ -122,6 +122,7 @@ static int prepare(void)
 			f->certain[k].n = (end + rs - 1) / rs - f->certain[k].first;
 		}
 		f->content = &R.content[sf->holds];
+		f->before = &R.content[sf->read];
 		f->untouched = &R.content[sf->untouched];
 		if (R.spec->verify) {
 			f->shadow = mmap(NULL, REPLAY_SHADOW, PROT_READ | PROT_WRITE,

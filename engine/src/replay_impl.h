@@ -37,7 +37,9 @@ typedef struct {
 	bool ring_writes; /* a write that was handed to a ring is on */
 	vqueue_t ring_waiting;
 	uint64_t start_size;
-	const content_t *content, *untouched; /* untouched: what records hold that the trace does not touch */
+	const content_t *content; /* what is written */
+	const content_t *before,
+	    *untouched; /* what records hold at the start: those that the trace touches, and others */
 	uint8_t *shadow;
 	bool is_read, is_written; /* by the trace */
 	double stands_for;        /* of a sampled file: how many of its calls each of them does */

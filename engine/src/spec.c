@@ -495,7 +495,7 @@ static int parse_content(const spec_t *s, const json_t *j, const char *where, co
 
 static int parse_files(const json_t *root, spec_t *s, err_t *err)
 {
-	static const char *const keys[] = {"id", "dataset", "size", "content", "holds", "untouched", "rewrite",
+	static const char *const keys[] = {"id", "dataset", "size", "content", "holds", "read", "untouched", "rewrite",
 		"sampled", "whole", "whole_start", "certain", "of", NULL};
 	const json_t *a = want_array(root, "spec", "files", 0, err);
 
@@ -528,7 +528,10 @@ static int parse_files(const json_t *root, spec_t *s, err_t *err)
 		f->holds = f->content;
 		if (json_object_get(j, "holds") != NULL && parse_content(s, j, where, "holds", &f->holds, err) != 0)
 			return -1;
-		f->untouched = f->holds;
+		f->read = f->holds;
+		if (json_object_get(j, "read") != NULL && parse_content(s, j, where, "read", &f->read, err) != 0)
+			return -1;
+		f->untouched = f->read;
 		if (json_object_get(j, "untouched") != NULL &&
 		    parse_content(s, j, where, "untouched", &f->untouched, err) != 0)
 			return -1;

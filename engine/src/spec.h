@@ -58,6 +58,7 @@ typedef struct {
 	int dataset;          /* index into spec_t.datasets */
 	int content;          /* index into spec_t.content: its role's */
 	int holds;            /* … of what it holds, where that is another */
+	int read;             /* … of what records that the trace touches hold at the start */
 	int untouched;        /* … of records that the trace does not touch */
 	uint64_t size;        /* bytes at the start */
 	uint64_t rewrite;     /* bytes of each write while the pool ages; 0 = it is not rewritten */

@@ -51,9 +51,29 @@ def test_what_is_not_touched_takes_space_alone(tmp_path: Path, noise: Path, half
     assert [one["name"] for one in found["model"]["by_role"]] == ["data"]
 
 
+@pytest.mark.parametrize("load", ["all", "touched"])
+def test_what_is_there_to_be_read_may_be_something_else(
+    tmp_path: Path, noise: Path, half: Path, load: str
+) -> None:
+    """Each record is read and written once: it halves when read, to sectors of 4 KiB, and is noise since."""
+    ops = Ops(step=2_000_000)
+    for n in random.Random(3).sample(range(TOUCHED // 32768), TOUCHED // 32768):  # nothing is read ahead
+        ops.add(READ, offset=n * 32768, size=32768)
+        ops.add(WRITE, offset=n * 32768, size=32768)
+    s = of_two(noise, half, **({"load": "touched"} if load == "touched" else {}))
+    s["files"][0]["read"] = "data untouched"
+    found = replay(tmp_path, s, ops)["measure"]
+    assert found["by_cause"]["data"]["read_bytes"] == pytest.approx(TOUCHED * 5 / 8, rel=0.02)
+    assert found["by_cause"]["data"]["write_bytes"] == pytest.approx(TOUCHED, rel=0.02)
+    assert [one["name"] for one in found["model"]["by_role"]] == ["data"]
+    # Without, they are read as they are written.
+    alike = replay(tmp_path, of_two(noise, half, load=load), ops)["measure"]
+    assert alike["by_cause"]["data"]["read_bytes"] == pytest.approx(TOUCHED, rel=0.02)
+
+
 def test_a_content_that_is_not_there_is_one_sentence(tmp_path: Path, noise: Path, half: Path) -> None:
     s = of_two(noise, half)
-    s["files"][0]["untouched"] = "nothing"
-    done = run(tmp_path, s, in_the_first_eighth(3))
-    assert done.returncode == 2
-    assert 'spec: files[0].untouched is "nothing", which "content" does not have.' in done.stderr
+    for key in ("untouched", "read"):
+        done = run(tmp_path, {**s, "files": [{**s["files"][0], key: "nothing"}]}, in_the_first_eighth(3))
+        assert done.returncode == 2
+        assert f'spec: files[0].{key} is "nothing", which "content" does not have.' in done.stderr

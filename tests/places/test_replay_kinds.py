@@ -64,14 +64,23 @@ def test_files_that_are_all_but_empty_have_a_content_of_their_own(
     study = generic.build({"data"})
     spec = target.spec(study, study.layout, 1)
     held = [(file["content"], file.get("holds")) for file in spec["files"]]
-    assert held == [("data 131072", None), ("data 131072", "embedded")]
-    # No more than the spec has, of all record sizes.
-    assert target.work(spec).content.keys() == {"data 131072", "embedded"}
+    assert held == [("data", None), ("data", "embedded")]
+    assert target.work(spec).content.keys() == {"data", "embedded"}
     # Beside another recording as well.
     beside = joined(target.trace, target.inputs, Neighbour(target.trace), target.inputs, alone=False)
     two = Replay(target.trace, engines.check(), inputs=beside)
     both = two.spec(study, study.layout, 1)
     held = [(file["content"], file.get("holds")) for file in both["files"]]
-    theirs = "neighbour-data 131072"
-    assert held[2:] == [(theirs, None), (theirs, "neighbour-embedded")]
-    assert two.work(both).content.keys() == {"data 131072", "embedded", theirs, "neighbour-embedded"}
+    assert held[2:] == [("neighbour-data", None), ("neighbour-data", "neighbour-embedded")]
+    assert two.work(both).content.keys() == {"data", "embedded", "neighbour-data", "neighbour-embedded"}
+
+
+def test_content_is_that_of_the_record_size(stand_in_engine: Path, tmp_path: Path) -> None:
+    read = {"op": Op.READ, "file": 0, "offset": 0, "size": 8192}
+    target = Replay(build(tmp_path / "t.trace", [read], files(("/db/1", "data", 1 << 20))), engines.check())
+    study = generic.build({"data"})
+    found = {}
+    for size in ("8K", "16K", "16M", "1M"):
+        layout = with_settings(study.layout, {"data.recordsize": size})
+        found[size] = target.work(target.spec(study, layout, 1)).content["data"]
+    assert found["1M"] == found["16M"] and len(set(found.values())) == 3

@@ -634,7 +634,7 @@ def test_spec_is_the_contract(stand_in_engine: Path, trace: Trace) -> None:
             "copies": "1",
         },
     }
-    assert spec["files"][1] == {"id": 1, "dataset": "tank/wal", "size": 4 << 20, "content": "wal 131072"}
+    assert spec["files"][1] == {"id": 1, "dataset": "tank/wal", "size": 4 << 20, "content": "wal"}
     assert spec["tunables"] == {"zfs_txg_timeout": 9}
     assert (spec["seed"], spec["version"]) == (3, 1)
     assert set(spec["profiles"]) == {"hdd-7200", "nvme"} and "source" not in spec["profiles"]["nvme"]

@@ -9,7 +9,7 @@ from trace_builder import build, files
 
 from ztune.trace.content import content_pools
 from ztune.trace.holes import filled_holes
-from ztune.trace.inputs import content_name
+from ztune.trace.inputs import UNTOUCHED, content_name
 from ztune.trace.manifest import Manifest
 
 GB = 1 << 30
@@ -71,7 +71,7 @@ def test_it_is_among_the_warnings_of_a_replay(tmp_path: Path) -> None:
     warnings = []
     pools = content_pools(trace, tmp_path, warnings)
     assert warnings == []
-    content = pools[content_name("data", 8192, untouched=True)].read_bytes()
+    content = pools[content_name("data" + UNTOUCHED, 8192)].read_bytes()
     zeros = sum(not any(content[at : at + 8192]) for at in range(0, len(content), 8192))
     assert zeros == 256 * 508 // 512
     assert pools[content_name("data", 8192)].read_bytes().count(bytes(8192)) == 0

@@ -167,7 +167,7 @@ def check(trace: Path = _trace, as_json: bool = _as_json) -> None:
         for _ in opened.parts():
             pass
         for sample in opened.manifest.samples:
-            opened.sample(sample.role, sample.touched, sample.recordsize)
+            opened.sample(sample.role, sample.touched, sample.how, sample.recordsize)
     manifest = opened.manifest
     if as_json:
         _print_json(

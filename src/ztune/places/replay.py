@@ -29,7 +29,17 @@ from ztune.places.engine_run import EngineRoom, EngineWork, Outcome, Progress, m
 from ztune.places.engine_spec import aged, changed_in_vain, engine_spec, sampled
 from ztune.study import Layout, Study
 from ztune.study.layout import MIN_ARC
-from ztune.trace.inputs import CONTENT, EMBEDDED, EXPORT_VERSION, Inputs, OpsFile, OpsInfo, content_name
+from ztune.trace.inputs import (
+    CONTENT,
+    EMBEDDED,
+    EXPORT_VERSION,
+    READ_BEFORE,
+    UNTOUCHED,
+    Inputs,
+    OpsFile,
+    OpsInfo,
+    content_name,
+)
 from ztune.trace.rate import Rate, check_rate
 from ztune.trace.reader import Trace, operations_of
 from ztune.units import counted
@@ -292,8 +302,7 @@ class Replay:
     def work(self, spec: Mapping[str, Any]) -> EngineWork:
         """Return what an engine is to do for ``spec``."""
         first = loaded.load_spec(spec, self._host.spec())
-        used = {f[key] for f in spec["files"] for key in ("content", "untouched", "holds") if key in f}
-        content = {name: path for name, path in self.inputs.content.items() if name in used}
+        content = contents_of(spec, self.inputs)
         read = {name: loaded.identity(path) for name, path in content.items()}
         if loaded.goes_by_operations(spec):
             read["the operations"] = loaded.identity(self.inputs.ops)
@@ -374,6 +383,17 @@ def speed(result: dict[str, Any]) -> None:
         model["speed"] = recorded / here
 
 
+def contents_of(spec: Mapping[str, Any], inputs: Inputs) -> dict[str, Path]:
+    """Return the content that ``spec`` names: its name there → the file, of the records that it has there."""
+    records = _recordsizes(spec)
+    names = {
+        f[key]: content_name(f[key], records[f["dataset"]])
+        for f in spec["files"] for key in ("content", "read", "untouched") if key in f
+    }  # fmt: skip
+    names |= {f["holds"]: f["holds"] for f in spec["files"] if "holds" in f}
+    return {name: inputs.content[known] for name, known in names.items()}
+
+
 def _recordsizes(spec: Mapping[str, Any]) -> dict[str, int]:
     return {d["name"]: int(d["properties"]["recordsize"]) for d in spec["datasets"] if not d.get("filler")}
 
@@ -387,14 +407,14 @@ def _file(
         dataset = layout.dataset_of(file.role)
         assert dataset is not None, file.role  # check() comes first
         name, whose = dataset.name, ""
-    content, untouched = (
-        whose + content_name(file.role, records[name], untouched=apart) for apart in (False, True)
-    )
+    content = whose + file.role
     raw: dict[str, Any] = {"id": file.id, "dataset": name, "size": file.size, "content": content}
     if file.embedded:
         raw["holds"] = whose + EMBEDDED
-    elif untouched in contents:
-        raw["untouched"] = untouched
+    else:
+        for key, which in (("read", READ_BEFORE), ("untouched", UNTOUCHED)):
+            if content_name(content + which, records[name]) in contents:
+                raw[key] = content + which
     if not file.sampled:
         return raw
     certain = {"certain": [list(one) for one in file.certain]} if file.certain else {}

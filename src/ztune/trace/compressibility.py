@@ -17,6 +17,7 @@ import itertools
 import os
 import stat
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,7 +30,7 @@ import zstandard
 from ztune.errors import InputError, naming
 from ztune.onhost.host import noatime
 from ztune.onhost.words import ROLES
-from ztune.trace.manifest import RECORDSIZES, SHARES, Compressibility, Sample, TraceFile
+from ztune.trace.manifest import RECORDSIZES, SHARES, Compressibility, Sample, Touched, TraceFile
 from ztune.units import is_power_of_two
 
 ALGORITHMS = ("lz4", "zstd-3", "gzip-6")
@@ -54,6 +55,8 @@ MOST_SMALL = 8192
 _HOLE = 64 << 10  # bytes of runs of zeros that are not kept, where nothing tells what is touched
 
 Compressor = Callable[[bytes], bytes]
+Places = Mapping[str, Mapping[Touched, Mapping[int, Sequence[tuple[str, int]]]]]
+"""Blocks that a job touched (path, offset in bytes), by role, how, and their size in bytes."""
 
 
 def compressor(algorithm: str) -> Compressor:
@@ -92,7 +95,7 @@ def sample_files(
     algorithms: Sequence[str] = ALGORITHMS,
     seed: int = 1,
     keep: Path | None = None,
-    touched: Mapping[str, Mapping[int, Sequence[tuple[str, int]]]] | None = None,
+    touched: Places | None = None,
 ) -> tuple[list[Compressibility], list[Sample]]:
     """Sample ``files`` (path → role) and return how they compress, by role, record size and algorithm.
 
@@ -101,12 +104,12 @@ def sample_files(
     Files that are gone, empty, unreadable or not regular are skipped; a role with nothing to read is left
     out. The same ``seed`` and files give the same blocks.
 
-    ``touched``: by role and size, blocks (path, offset) that a job touched, in random order. They are
-    measured too.
+    ``touched``: blocks in random order, which are measured too.
 
     With ``keep`` (a folder, usually ``TraceWriter.samples_dir``) up to 16 MiB of content per role are written
-    to ``keep/ROLE.bin``, as much of what was touched to ``keep/ROLE-touched.bin``, and the blocks of it that
-    were measured in smaller records to ``keep/ROLE-touched-BYTES.bin``; the second result describes them.
+    to ``keep/ROLE.bin``, as much of what was read and of what was written to ``keep/ROLE-read.bin`` and
+    ``keep/ROLE-written.bin``, and the blocks of these that were measured in smaller records to
+    ``keep/ROLE-read-BYTES.bin`` …; the second result describes them.
     Raises InputError for an unknown role or algorithm, or a record size that is not a power of two.
     """
     compressors = {algorithm: compressor(algorithm) for algorithm in algorithms}
@@ -130,18 +133,24 @@ def sample_files(
         for size in recordsizes:
             blocks = _draw_blocks(pieces, size, rng)
             measured += [_measure(role, size, name, run, blocks) for name, run in compressors.items()]
-        places = (touched or {}).get(role, {})
         kept: list[Sample | None] = []
-        for size in recordsizes:
-            if blocks := _blocks_at(places.get(size, ()), size, MEASURED.get(size, 0)):
+        for how, places in (touched or {}).get(role, {}).items():
+            for size in recordsizes:
+                blocks = _blocks_at(places.get(size, ()), size, MEASURED.get(size, 0))
+                if not blocks:
+                    continue
                 measured += [
-                    _measure(role, size, name, run, blocks, touched=True) for name, run in compressors.items()
+                    _measure(role, size, name, run, blocks, how) for name, run in compressors.items()
                 ]
                 if keep is not None and size < _KEPT:
-                    kept.append(_keep(role, blocks, keep, size, touched=True, size=size))
+                    # A short one would have the next begin where no record does.
+                    whole = [block for block in blocks if len(block) == size]
+                    kept.append(_keep(role, whole, keep, size, how, size))
+            if keep is not None:
+                longer = _blocks_at(_apart(places.get(_KEPT, ())), _KEPT, READ_BUDGET // _KEPT)
+                longer.sort(key=len, reverse=True)
+                kept.append(_keep(role, longer, keep, _KEPT, how))
         if keep is not None:
-            longer = _blocks_at(places.get(_KEPT, ()), _KEPT, READ_BUDGET // _KEPT)
-            kept.append(_keep(role, longer, keep, _KEPT, touched=True))
             kept.insert(0, _keep(role, pieces, keep, None if any(kept) else _HOLE))
             samples += [sample for sample in kept if sample is not None]
     return measured, samples
@@ -241,15 +250,26 @@ def _blocks_at(places: Iterable[tuple[str, int]], size: int, most: int) -> list[
     return list(itertools.islice(filter(None, (noatime.part(path, at, size) for path, at in places)), most))
 
 
+def _apart(places: Sequence[tuple[str, int]]) -> list[tuple[str, int]]:
+    """Return ``places`` with those that are there several times as far from each other as can be: records of
+    1 MiB have several blocks, and zstd would find the second."""
+    seen: Counter[tuple[str, int]] = Counter()
+    turns = []
+    for place in places:
+        turns.append(seen[place])
+        seen[place] += 1
+    return [place for _, place in sorted(zip(turns, places, strict=True), key=lambda pair: pair[0])]
+
+
 def _measure(
-    role: str, size: int, algorithm: str, compress: Compressor, blocks: list[bytes], touched: bool = False
+    role: str, size: int, algorithm: str, compress: Compressor, blocks: list[bytes], how: Touched = ""
 ) -> Compressibility:
     full = [block for block in blocks if block.count(0) < len(block)]
     before = np.array([len(block) for block in full], np.int64)
     # A block that would grow is stored as it is.
     after = np.minimum([len(compress(block)) for block in full], before)
     # Blocks drawn by their bytes weigh alike, whatever their length; each that was touched was as likely.
-    weight = np.ones(len(full)) if touched else 1 / before
+    weight = np.ones(len(full)) if how else 1 / before
     return Compressibility(
         role=role,  # type: ignore[arg-type]  # checked against ROLES
         recordsize=size,
@@ -258,19 +278,23 @@ def _measure(
         stdev=round(float(np.std(before / after)), 4) if full else 0.0,
         blocks=len(full),
         holes=len(blocks) - len(full),
-        touched=touched,
-        shares=_parts(np.sort(after / before)) if full else [],
+        touched=bool(how),
+        how=how,
+        shares=_parts(after / before, before * weight) if full else [],
     )
 
 
-def _parts(shares: npt.NDArray[np.float64]) -> list[float]:
-    """Return the means of sixteen equal parts of sorted ``shares``, of which there may be fewer."""
-    parts = np.repeat(shares, SHARES).reshape(SHARES, -1)
-    return [round(float(part.mean()), 5) for part in parts]
+def _parts(shares: npt.NDArray[np.float64], weight: npt.NDArray[np.float64]) -> list[float]:
+    """Return the means of sixteen parts of sorted ``shares`` that weigh alike; there may be fewer shares."""
+    order = np.argsort(shares)
+    sums = np.concatenate([[0.0], np.cumsum((shares * weight)[order])])
+    place = np.concatenate([[0.0], np.cumsum(weight[order])]) / weight.sum()
+    edges = np.interp(np.linspace(0, 1, SHARES + 1), place, sums / weight.sum())
+    return [round(float(part), 5) for part in np.diff(edges) * SHARES]
 
 
 def _keep(
-    role: str, pieces: list[bytes], folder: Path, hole: int | None, touched: bool = False, size: int = 0
+    role: str, pieces: list[bytes], folder: Path, hole: int | None, how: Touched = "", size: int = 0
 ) -> Sample | None:
     """Write the pieces' content to a file in ``folder`` in whole chunks; None if it does not fill one.
 
@@ -297,7 +321,7 @@ def _keep(
     while missing := -len(content) % CHUNK:
         content += real[:missing]
     folder.mkdir(parents=True, exist_ok=True)
-    name = f"{role}{'-touched' if touched else ''}{f'-{size}' if size else ''}.bin"
+    name = f"{role}{f'-{how}' if how else ''}{f'-{size}' if size else ''}.bin"
     with naming(folder / name):
         (folder / name).write_bytes(content)
     return Sample(
@@ -306,6 +330,7 @@ def _keep(
         chunk=CHUNK,
         bytes=len(content),
         sha256=hashlib.sha256(content).hexdigest(),
-        touched=touched,
+        touched=bool(how),
+        how=how,
         recordsize=size,
     )

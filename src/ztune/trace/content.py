@@ -1,8 +1,8 @@
 """Provides the content that replay writes: kept samples, or bytes made to compress as was measured.
 
-What a job touches has content of its own, and what it does not touch, which takes space alone, another. So
-has each record size: what a disk takes is whole sectors, so that not only the mean counts of what blocks
-compress to, and that is another with each size.
+What a job writes has content of its own, what it reads another, and what it does neither to, which takes
+space alone, a third. So has each record size: what a disk takes is whole sectors, so that not only the mean
+counts of what blocks compress to, and that is another with each size.
 
 Synthesis. A block is a string of units of 32 bytes. A unit is *fresh* (random bytes), *text* (random
 characters of an alphabet of 16, which entropy coding halves but lz4 can't), or a *copy* of an earlier unit of
@@ -25,22 +25,25 @@ import numpy.typing as npt
 
 from ztune.errors import unwritten
 from ztune.onhost.host import shared_files
-from ztune.onhost.words import ROLES
+from ztune.onhost.words import ROLES, Role
 from ztune.trace.compressibility import CHUNK, compressor
 from ztune.trace.holes import filled_holes
-from ztune.trace.inputs import EMBEDDED, content_name
+from ztune.trace.inputs import EMBEDDED, READ_BEFORE, UNTOUCHED, content_name
 from ztune.trace.manifest import (
     DEFAULT_RATIO,
+    READ,
     RECORDSIZES,
     SHARES,
+    WRITTEN,
     Compressibility,
+    Touched,
     content_unknown,
 )
 from ztune.trace.reader import Trace
 from ztune.trace.repeats import repeats
 
 SYNTHESIS_VERSION = 2  # part of the file names, so that a changed recipe makes new files
-POOL_BYTES = 2 << 20  # of a synthesised pool, or sixteen blocks
+POOL_BYTES = 2 << 20  # of a synthesised pool, or sixteen blocks and more
 UNIT = 32  # bytes
 _RUN = 32  # units; copies in it join into a long match, as in real rows
 _WINDOW = (64 << 10) // UNIT - 1  # lz4 sees no further back
@@ -67,37 +70,31 @@ class ContentGoal:
 
 
 def content_pools(trace: Trace, folder: Path, warnings: list[str] | None = None) -> dict[str, Path]:
-    """Return a file of content, a whole number of chunks of 1 MiB, for each role of ``trace`` and each of
-    ``RECORDSIZES``, by ``content_name``; and one for what is not touched, where that was measured apart;
-    ``EMBEDDED``'s, where there are such files.
+    """Return files of content, each a whole number of chunks of 1 MiB, by their ``content_name``.
 
-    Kept samples are used where the trace has them. For other roles a pool is synthesised in ``folder`` to
-    meet what lz4 and zstd-3 made of measured blocks (or used again if it is there already). Where nothing was
-    measured the ratio is 2:1, and a sentence saying so is appended to ``warnings``; so is one for each role
-    whose data repeats as no user's does, and one where a load fills many holes. Raises InputError if a sample
-    is damaged, ZtuneError if ``folder`` can't be written.
+    For each role of ``trace`` and each of ``RECORDSIZES`` there is what is written; by the role's name with
+    ``READ_BEFORE`` what is there to be read, and with ``UNTOUCHED`` what is neither, where that was measured
+    apart; and ``EMBEDDED``'s, where there are such files.
+
+    Kept samples are used where the trace has them. Else a pool is synthesised in ``folder`` to meet what lz4
+    and zstd-3 made of measured blocks (or used again if it is there already). Where nothing was measured the
+    ratio is 2:1, and a sentence saying so is appended to ``warnings``; so is one for each role whose data
+    repeats as no user's does, and one where a load fills many holes. Raises InputError if a sample is
+    damaged, ZtuneError if ``folder`` can't be written.
     """
     pools: dict[str, Path] = {}
     used = {file.role for file in trace.manifest.files if file.role is not None}
-    filled = set()  # roles whose zeros are not
+    filled = set()  # roles whose zeros are
     for role in sorted(used, key=ROLES.index):
-        measured = trace.manifest.compresses(role)
-        apart = any(entry.touched for entry in measured)
-        kept, kept_touched = _kept(trace, role), _kept(trace, role, touched=True)
-        known = kept or kept_touched or any(entry.algorithm == "lz4" for entry in measured)
-        if not known and warnings is not None:
+        known = _Known(trace, role)
+        if not known.anything and warnings is not None:
             warnings.append(content_unknown(role))
-        every = [e for e in trace.manifest.compressibility if e.role == role and e.blocks and not e.touched]
-        untouched = bool(kept_touched) or (apart and not kept)
-        if not untouched:
+        if not known.zeros:
             filled.add(role)
         for size in RECORDSIZES:
-            # Content that is kept is truer than what is made like it.
-            pool = _kept(trace, role, touched=True, recordsize=size) or kept_touched or kept
-            pools[content_name(role, size)] = pool or _pool(role, size, _goal(measured, size), folder)
-            if untouched:
-                pools[content_name(role, size, untouched=True)] = kept or _pool(
-                    role, size, _goal(every, size, zeros=True), folder
+            for name, how in known.names.items():
+                pools[content_name(name, size)] = known.kept(how, size) or _pool(
+                    role, size, _goal(known.measured(how), size, zeros=name == role + UNTOUCHED), folder
                 )
     if any(file.embedded and file.role is not None for file in trace.manifest.files):
         pools[EMBEDDED] = _made(folder / f"{EMBEDDED}-{SYNTHESIS_VERSION}.bin", CHUNK, all_but_empty)
@@ -106,25 +103,66 @@ def content_pools(trace: Trace, folder: Path, warnings: list[str] | None = None)
     return pools
 
 
-def _kept(trace: Trace, role: str, touched: bool = False, recordsize: int = 0) -> Path | None:
-    found = trace.sample(role, touched, recordsize)
-    return found[1] if found is not None and found[0].chunk == CHUNK else None
+class _Known:
+    """What a trace tells of how the files of a role compress. ``how`` they were touched: "" is not at all."""
+
+    def __init__(self, trace: Trace, role: Role) -> None:
+        self._trace, self._role = trace, role
+        manifest = trace.manifest
+        entries = [one for one in manifest.compressibility if one.role == role]
+        self._every = [one for one in entries if not one.touched]
+        touched = [one for one in entries if one.touched and one.blocks]
+        apart = {how: [one for one in touched if one.how == how] for how in (READ, WRITTEN)}
+        # Of either, where nothing tells them apart.
+        alike = [one for one in touched if not one.how]
+        self._touched = {how: apart[how] or alike or touched for how in (READ, WRITTEN)}
+        samples = [one for one in manifest.samples if one.role == role]
+        is_apart = bool(touched) or any(one.touched for one in samples)
+        self.names: dict[str, Touched] = {role: WRITTEN}
+        if apart[READ] and apart[WRITTEN]:
+            self.names[role + READ_BEFORE] = READ
+        if is_apart:
+            self.names[role + UNTOUCHED] = ""
+        # Samples of before version 7 have none.
+        self.zeros = is_apart and (manifest.version >= 7 or not any(not one.touched for one in samples))
+        self.anything = bool(samples) or any(one.algorithm == "lz4" and one.blocks for one in entries)
+
+    def measured(self, how: Touched) -> list[Compressibility]:
+        return (self._touched[how] if how else []) or self._every
+
+    def kept(self, how: Touched, size: int) -> Path | None:
+        """Return what was kept of records of ``size`` bytes, None where it is made as was measured."""
+        if not how:
+            return self._sample(False)
+        other: Touched = READ if how == WRITTEN else WRITTEN
+        found = self._sample(True, how, size) or self._sample(True, how) or self._sample(True)
+        if found is None and self._touched[how] == self._touched[other]:
+            found = self._sample(True, other, size) or self._sample(True, other)
+        return found or (None if self._touched[how] else self._sample(False))
+
+    def _sample(self, touched: bool, how: Touched = "", recordsize: int = 0) -> Path | None:
+        found = self._trace.sample(self._role, touched, how, recordsize)
+        return found[1] if found is not None and found[0].chunk == CHUNK else None
 
 
 def _goal(measured: Sequence[Compressibility], size: int, zeros: bool = False) -> ContentGoal:
     """Return how blocks of ``size`` bytes are to compress, by what was ``measured`` of blocks of that size or
-    the next smaller one there is."""
+    the next smaller one there is. ``zeros``: some of them, or all, are zeros."""
 
-    def nearest(algorithm: str) -> Compressibility | None:
+    def nearest(algorithm: str, blocks: bool = True) -> Compressibility | None:
         found = {
-            entry.recordsize: entry for entry in measured if entry.algorithm == algorithm and entry.blocks
+            one.recordsize: one
+            for one in measured
+            if one.algorithm == algorithm and (one.blocks if blocks else one.holes)
         }
         known = max((one for one in found if one <= size), default=min(found, default=None))
         return None if known is None else found[known]
 
     lz4, zstd = nearest("lz4"), nearest(_ENTROPY)
     if lz4 is None:
-        return ContentGoal((1 / DEFAULT_RATIO,) * SHARES)
+        return ContentGoal(
+            (1 / DEFAULT_RATIO,) * SHARES, zeros=float(zeros and nearest("lz4", blocks=False) is not None)
+        )
     return ContentGoal(
         _shares_of(lz4),
         None if zstd is None else _shares_of(zstd),
@@ -141,18 +179,26 @@ def synthesise(goal: ContentGoal, size: int, seed: int = 1) -> bytes:
     sixteenth of them by lz4, and by zstd-3 as far as both can be had."""
     block = min(size, _LONGEST)
     fresh, text = _calibrated(goal, block, seed)
-    blocks = max(POOL_BYTES // size, SHARES)
+    blocks = _blocks_of(goal, size)
     rng = np.random.default_rng(seed)
     zero = _shared_out(np.linspace(0, goal.zeros * blocks, blocks + 1)[None, :], rng)[0] > 0
-    part = (np.cumsum(~zero) - 1) % SHARES
     # Each chunk has as many of each kind, if it has so many blocks: few are drawn for a small file.
-    alike = min(max(CHUNK // size, SHARES), blocks)
-    order = np.concatenate([first + rng.permutation(alike) for first in range(0, blocks, alike)])
-    part = np.repeat(part[order], size // block)
-    made = _blocks(fresh[part], text[part], block, rng)
-    content = np.frombuffer(made, np.uint8).reshape(blocks, size).copy()
-    content[zero[order]] = 0
+    alike = CHUNK // size if CHUNK // size >= SHARES else blocks
+    content = np.zeros((blocks, size), np.uint8)
+    for first in range(0, blocks, alike):
+        places = first + rng.permutation(alike)
+        places = places[~zero[first : first + alike]]
+        part = (np.arange(len(places)) * 2 + 1) * SHARES // (2 * max(1, len(places)))
+        part = np.repeat(part, size // block)
+        made = _blocks(fresh[part], text[part], block, rng)
+        content[places] = np.frombuffer(made, np.uint8).reshape(-1, size)
     return content.tobytes()
+
+
+def _blocks_of(goal: ContentGoal, size: int) -> int:
+    """Return of how many blocks a pool is: enough that each part of those that are no zeros is there."""
+    few = min(round(SHARES / max(1 - goal.zeros, 0.5)), 2 * SHARES)
+    return max(POOL_BYTES // size, -(-few * size // CHUNK) * CHUNK // size)
 
 
 def _calibrated(goal: ContentGoal, block: int, seed: int) -> tuple[Floats, Floats]:
@@ -223,7 +269,7 @@ def _pool(role: str, size: int, goal: ContentGoal, folder: Path) -> Path:
     name = hashlib.sha256(json.dumps(key).encode()).hexdigest()[:16]
     return _made(
         folder / f"{role}-{name}.bin",
-        max(POOL_BYTES, SHARES * size),
+        _blocks_of(goal, size) * size,
         lambda: synthesise(goal, size, seed=1 + ROLES.index(role)),
     )
 

@@ -18,7 +18,7 @@ def filled_holes(manifest: Manifest, roles: Collection[str]) -> list[str]:
     """
     sizes: dict[str, int] = {}
     for file in manifest.files:
-        if file.role is not None and file.role in roles:
+        if file.role is not None:
             sizes[file.role] = sizes.get(file.role, 0) + file.size_start
     finest = {
         entry.role: entry
@@ -28,7 +28,7 @@ def filled_holes(manifest: Manifest, roles: Collection[str]) -> list[str]:
     filled = {
         role: round(sizes.get(role, 0) * entry.holes / (entry.holes + entry.blocks))
         for role, entry in finest.items()
-        if entry.holes
+        if entry.holes and role in roles
     }
     total = sum(filled.values())
     if not total or total < max(LEAST_BYTES, LEAST_SHARE * sum(sizes.values())):

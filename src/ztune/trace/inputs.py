@@ -8,18 +8,18 @@ from typing import Any
 
 from ztune.trace.manifest import RECORDSIZES
 
-EXPORT_VERSION = 11  # part of the key under which callers cache an export
+EXPORT_VERSION = 12  # part of the key under which callers cache an export
 CONTENT = "neighbour-"
 """What stands before a role in the names of a neighbour's content."""
+READ_BEFORE = " read"  # after a role: the content, at the start, of what is touched
+UNTOUCHED = " untouched"  # after a role: the content of what is not touched
 EMBEDDED = "embedded"  # the content of files that are all but empty, whatever their role
 
 
-def content_name(role: str, recordsize: int, untouched: bool = False) -> str:
-    """Return the name, in a spec, of the content of a role's records of ``recordsize`` bytes: that of the
-    next smaller ones that are measured, or of the least. ``untouched``: of those that no operation touches.
-    """
-    size = max((one for one in RECORDSIZES if one <= recordsize), default=min(RECORDSIZES))
-    return f"{role} {size}{' untouched' if untouched else ''}"
+def content_name(name: str, recordsize: int) -> str:
+    """Return under which name ``Inputs.content`` has what a spec calls ``name``, a role's content, in records
+    of ``recordsize`` bytes: that of the next smaller ones that are measured, or of the least."""
+    return f"{name} {max((one for one in RECORDSIZES if one <= recordsize), default=min(RECORDSIZES))}"
 
 
 @dataclass(frozen=True)
@@ -70,9 +70,9 @@ class OpsInfo:
 class Inputs:
     """What the engine reads beside the spec.
 
-    ``content``: its name in the spec → the file. ``beside``: how many operations a neighbour's job did, where
-    its files are among these; None without one. ``calls``: of a sample, how many reads and writes each thread
-    has in the whole.
+    ``content``: its ``content_name``, or ``EMBEDDED`` → the file. ``beside``: how many operations a
+    neighbour's job did, where its files are among these; None without one. ``calls``: of a sample, how many
+    reads and writes each thread has in the whole.
     """
 
     ops: Path

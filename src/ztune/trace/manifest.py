@@ -24,6 +24,10 @@ PARTIAL = ".partial"  # of what is not whole yet
 INT64_MAX = 2**63 - 1
 RECORDSIZES = (4096, 8192, 16384, 32768, 65536, 131072, 1 << 20)
 """Bytes of the records in which it is measured how files compress, and for which replay has content."""
+Touched = Literal["", "read", "written"]
+"""By which calls blocks were touched; "": before version 7 of the format by either."""
+READ: Touched = "read"
+WRITTEN: Touched = "written"
 SHARES = 16  # parts of blocks whose compressed bytes are told
 DEFAULT_RATIO = 2.0  # of a replay's content where nothing was measured; never zeros, never pure noise
 
@@ -144,19 +148,21 @@ class Compressibility(_Part):
     blocks: Count = 0  # blocks that were compressed
     holes: Count = 0  # sampled blocks of zeros alone; not in ratio, not in blocks
     touched: bool = False  # the blocks hold a place that was read or written; else drawn over all files
+    how: Touched = ""
     shares: list[Annotated[float, Field(gt=0.0, le=1.0)]] = []
-    """Compressed bytes / bytes: the mean of each sixteenth of the blocks, sorted by it."""
+    """Compressed bytes / bytes: the mean of each sixteenth of the blocks' bytes, sorted by it."""
 
 
 class Sample(_Part):
     """A file of sampled content, ``bytes`` long: a whole number of chunks of ``chunk`` bytes."""
 
     role: Role
-    file: Annotated[str, Field(pattern=r"^samples/[a-z]+(-touched(-[0-9]+)?)?\.bin$")]
+    file: Annotated[str, Field(pattern=r"^samples/[a-z]+(-(touched|(read|written)(-[0-9]+)?))?\.bin$")]
     chunk: Annotated[int, Field(ge=1, le=INT64_MAX)] = 1 << 20
     bytes: Bytes
     sha256: Sha256 | None = None
     touched: bool = False  # content from where calls read and wrote; else from all over the files
+    how: Touched = ""
     recordsize: Annotated[int, Field(ge=0, le=INT64_MAX)] = 0  # of what blocks, bytes; 0: of longer pieces
 
 

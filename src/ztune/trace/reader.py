@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from ztune.errors import InputError, reason
 from ztune.trace import manifest as manifest_module
 from ztune.trace import rights
-from ztune.trace.manifest import EVENTS_FILE, MANIFEST, PARTIAL, Manifest, Sample, check_name
+from ztune.trace.manifest import EVENTS_FILE, MANIFEST, PARTIAL, Manifest, Sample, Touched, check_name
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -110,12 +110,17 @@ class Trace:
         for table in parquet.parts(self.path / EVENTS_FILE, names, len(self.manifest.files)):
             yield {name: table.column(name).to_numpy() for name in table.column_names}
 
-    def sample(self, role: str, touched: bool = False, recordsize: int = 0) -> tuple[Sample, Path] | None:
-        """Return the kept content of ``role``, of all files or of what was ``touched``, of blocks of
-        ``recordsize`` bytes or (0) of longer pieces, and where it lies; or None. Raises InputError if it is
-        damaged."""
+    def sample(
+        self, role: str, touched: bool = False, how: Touched = "", recordsize: int = 0
+    ) -> tuple[Sample, Path] | None:
+        """Return the kept content of a role and where it lies, or None: of all files, or of what was
+        ``touched`` and ``how``, of blocks of ``recordsize`` bytes or (0) of longer pieces.
+
+        Raises InputError if it is damaged.
+        """
+        wanted = (role, touched, how, recordsize)
         for sample in self.manifest.samples:
-            if (sample.role, sample.touched, sample.recordsize) == (role, touched, recordsize):
+            if (sample.role, sample.touched, sample.how, sample.recordsize) == wanted:
                 path = self.path / sample.file
                 if not path.is_file():
                     raise InputError(f"the trace {self.path} lacks its {sample.file}")

@@ -28,7 +28,6 @@ from ztune.trace.manifest import (
 from ztune.trace.propose import PROPOSED, RoleProposal
 from ztune.trace.reader import Trace
 from ztune.trace.roles import RoleRules
-from ztune.trace.schema import VERSION
 from ztune.units import listed
 
 _MOST = 4  # kinds of files that a sentence names
@@ -82,7 +81,6 @@ def with_roles(
         warnings.append(Warning_(code=PROPOSED, message=note))
     return manifest.model_copy(
         update={
-            "version": VERSION,
             "files": now,
             "compressibility": sorted(measured, key=lambda entry: ROLES.index(entry.role)),
             "samples": samples,

@@ -2,9 +2,9 @@
 
 How well files compress where a job works is another thing than how well all of them do: a log's old segments
 are full of zeros or of other things, pages that are written over are those of another table than most, and
-new ones are half empty. Nor are all that it touches alike: InnoDB writes the pages of its undo log again and
-again, half empty, and of its tables each page once. A disk is read once for a block, which a cache then has,
-and takes what was written in each transaction group.
+new ones are half empty. Nor are all that it touches alike: InnoDB reads pages of its tables, and writes those
+of its undo log again and again, half empty. A disk is read once for a block, which a cache then has, and
+takes what was written in each transaction group.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ztune.trace.manifest import TraceFile
+from ztune.trace.compressibility import Places
+from ztune.trace.manifest import READ, WRITTEN, TraceFile
 from ztune.trace.regions import hashed
 from ztune.trace.schema import Op
 
@@ -28,10 +29,10 @@ _NONE = np.iinfo(np.uint64).max
 class TouchedBlocks:
     """Keeps blocks of those of a trace's ``files`` that have a role, from the events that it is given.
 
-    ``sizes``: of the blocks, in bytes, and how many are kept of each role. A block is as likely to be kept as
-    it goes to a disk or comes from one: once for all its reads, once for its writes of each ``GROUP_NS``; it
-    may be there several times. Those stay whose hash is least. The same ``seed`` and events give the same
-    blocks.
+    ``sizes``: of the blocks, in bytes, and how many are kept of each role, of what is read and of what is
+    written. A block is as likely to be kept as it comes from a disk or goes to one: once for all its reads,
+    once for its writes of each ``GROUP_NS``, where it may be several times. Those stay whose hash is least.
+    The same ``seed`` and events give the same blocks.
     """
 
     def __init__(self, files: Sequence[TraceFile], sizes: Mapping[int, int], seed: int) -> None:
@@ -39,23 +40,37 @@ class TouchedBlocks:
         self._paths = [file.path for file in files]
         of_files = [-1 if file.role is None else self._roles.index(file.role) for file in files]
         self._role = np.array([*of_files, -1])  # the last one is that of no file, whose number is -1
-        self._kept = {size: [_Least(most) for _ in self._roles] for size, most in sizes.items()}
+        self._kept = {
+            how: {size: [_Least(most) for _ in self._roles] for size, most in sizes.items()}
+            for how in (READ, WRITTEN)
+        }
         self._seed = hashed(np.array(seed, np.uint64))
 
     def add(self, events: Mapping[str, Any] | npt.NDArray[np.void]) -> None:
         """Look at ``events``: arrays ``t``, ``op``, ``file``, ``offset`` and ``size``, as in a trace."""
-        file = np.asarray(events["file"])
-        moved = np.isin(events["op"], (Op.READ, Op.WRITE)) & (events["size"] > 0) & (events["offset"] >= 0)
-        moved &= self._role[file] >= 0
-        file, begin = file[moved].astype(np.int64), np.asarray(events["offset"])[moved].astype(np.int64)
-        end = begin + events["size"][moved] - 1
-        writes = np.asarray(events["op"])[moved] == Op.WRITE
-        group = np.where(writes, 1 + np.asarray(events["t"])[moved] // GROUP_NS, 0)
-        salt = hashed(group.astype(np.uint64)) ^ self._seed
-        for size, kept in self._kept.items():
+        moved = (events["size"] > 0) & (events["offset"] >= 0)
+        moved &= self._role[np.asarray(events["file"])] >= 0
+        for how, op in ((READ, Op.READ), (WRITTEN, Op.WRITE)):
+            chosen = moved & (events["op"] == op)
+            file, begin, size, t = (
+                np.asarray(events[name])[chosen].astype(np.int64) for name in ("file", "offset", "size", "t")
+            )
+            group = t // GROUP_NS if how == WRITTEN else np.zeros_like(t)
+            self._add(self._kept[how], file, begin, begin + size - 1, hashed(group.astype(np.uint64)))
+
+    def _add(
+        self,
+        kept_by_size: Mapping[int, Sequence[_Least]],
+        file: npt.NDArray[np.int64],
+        begin: npt.NDArray[np.int64],
+        end: npt.NDArray[np.int64],
+        salt: npt.NDArray[np.uint64],
+    ) -> None:
+        for size, kept in kept_by_size.items():
             number, block = _blocks(begin // size, end // size)
             least = np.array([one.limit for one in kept])
-            drawn = hashed((file[number] << 42 ^ block).astype(np.uint64) ^ salt[number])
+            place = (file[number] << 42 ^ block).astype(np.uint64)
+            drawn = hashed(place ^ salt[number] ^ self._seed)
             candidates = drawn < least[self._role[file[number]]]
             number, block, drawn = number[candidates], block[candidates], drawn[candidates]
             role = self._role[file[number]]
@@ -63,12 +78,15 @@ class TouchedBlocks:
                 mine = role == index
                 kept[index].add(drawn[mine], file[number[mine]], block[mine])
 
-    def by_role(self) -> dict[str, dict[int, list[tuple[str, int]]]]:
-        """Return (path, offset in bytes) of the blocks of each role, by their size, in random order."""
+    def by_role(self) -> Places:
+        """Return the blocks of each role, by how they were touched and by their size, in random order."""
         return {
             role: {
-                size: [(self._paths[file], block * size) for file, block in kept[index].blocks()]
-                for size, kept in self._kept.items()
+                how: {
+                    size: [(self._paths[file], block * size) for file, block in kept[index].blocks()]
+                    for size, kept in by_size.items()
+                }
+                for how, by_size in self._kept.items()
             }
             for index, role in enumerate(self._roles)
         }

@@ -282,7 +282,7 @@ def _compressibility(measured: Sequence[Compressibility]) -> Table:
     table = _table("role", "algorithm", figures=map(size, sizes))
     rows: dict[tuple[str, str], dict[int, Compressibility]] = {}
     for entry in measured:
-        what = f"{entry.role}, touched" if entry.touched else entry.role
+        what = f"{entry.role}, {entry.how or 'touched'}" if entry.touched else entry.role
         rows.setdefault((what, entry.algorithm), {})[entry.recordsize] = entry
     for (role, algorithm), by_size in rows.items():
         cells = (by_size.get(one) for one in sizes)

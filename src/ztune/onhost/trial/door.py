@@ -532,31 +532,24 @@ class Door:
         with contextlib.suppress(FileNotFoundError):
             store.check()
             # One that the trial had only just started takes the store after its mounts were looked for.
-            if self._end_program(store):
-                for mount in mounts.below(self.directory, self._table()):
-                    if mounted.ours(mount):
-                        self._detach(mount.point)
+            self._end_program(store)
+            for mount in mounts.below(self.directory, self._table()):
+                if mounted.ours(mount):
+                    self._detach(mount.point)
         store.remove()
 
-    def _end_program(self, store: MountStore) -> bool:
-        """Kill the ``ztune-mount`` that has the store, which is ours, and wait for one on its way up or out.
-
-        Returns:
-            Whether there was one.
-        """
+    def _end_program(self, store: MountStore) -> None:
+        """Kill the ``ztune-mount`` that has the store, which is ours; wait for one on its way up or out."""
         deadline = time.monotonic() + BUSY_SECONDS
-        found = False
         while True:
             said = "a program has its lock"
             try:
                 if mounted.serving(store.disks) is not None:
-                    found = True
                     # What it holds goes with it: no need for an end in order.
                     mounted.Mount.attach(store.disks, {}).kill()
                 # It has the lock before it listens, and a killed one until the kernel is done with it.
                 if not store.locked():
-                    return found
-                found = True
+                    return
             except mounted.MountError as error:
                 # One that ends just now has let go of its files before its socket.
                 said = str(error)
