@@ -8,8 +8,8 @@ Synthesis. A block is a string of units of 32 bytes. A unit is *fresh* (random b
 characters of an alphabet of 16, which entropy coding halves but lz4 can't), or a *copy* of an earlier unit of
 the block. A sixteenth of the blocks compresses as the sixteenth of those measured that compress best, and so
 on. The shares are found by compressing what they produce and correcting them, a fixed number of times, from a
-fixed seed: the same measurements give the same bytes. Of what is not touched as many blocks are zeros as
-were.
+fixed seed: the same measurements give the same bytes. Of what is not touched as many blocks are zeros as were
+found.
 """
 
 from __future__ import annotations
@@ -108,6 +108,8 @@ class _Known:
 
     def __init__(self, trace: Trace, role: Role) -> None:
         self._trace, self._role = trace, role
+        # A sample is read, and its checksum compared, once.
+        self._samples: dict[tuple[bool, Touched, int], Path | None] = {}
         manifest = trace.manifest
         entries = [one for one in manifest.compressibility if one.role == role]
         self._every = [one for one in entries if not one.touched]
@@ -141,8 +143,11 @@ class _Known:
         return found or (None if self._touched[how] else self._sample(False))
 
     def _sample(self, touched: bool, how: Touched = "", recordsize: int = 0) -> Path | None:
-        found = self._trace.sample(self._role, touched, how, recordsize)
-        return found[1] if found is not None and found[0].chunk == CHUNK else None
+        key = (touched, how, recordsize)
+        if key not in self._samples:
+            found = self._trace.sample(self._role, *key)
+            self._samples[key] = found[1] if found is not None and found[0].chunk == CHUNK else None
+        return self._samples[key]
 
 
 def _goal(measured: Sequence[Compressibility], size: int, zeros: bool = False) -> ContentGoal:
