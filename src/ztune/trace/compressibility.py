@@ -3,8 +3,8 @@
 ZFS compresses each record on its own, so a ratio means nothing without the record size. Pieces of up to 1 MiB
 are drawn at random over all bytes of a role's files; blocks of each record size are then drawn from these
 pieces. That tells what space the files take. What a job moves are the blocks that it touches, so these are
-measured beside them. The work is bounded: about 20 MiB are compressed per role and algorithm, and 66 of what
-is touched, whatever the database's size.
+measured beside them. The work is bounded: about 20 MiB are compressed per role and algorithm, and 66 each
+of what is read and of what is written, whatever the database's size.
 
 The mean alone does not tell what a disk takes, which is whole sectors: of InnoDB's pages of 16 KiB those of
 8.2 KiB and those of 7.9 differ by a third. So the sizes of the blocks are told in sixteen parts.
