@@ -25,36 +25,27 @@ import numpy as np
 import started
 
 from ztune.cli.main import ztune
+from ztune.observe.allocation import HEADER, Allocation
 from ztune.store.db import Store
 from ztune.trace import record
-from ztune.trace.compressibility import Compressor, compressor, sample_files
+from ztune.trace.compressibility import compressor, sample_files
 from ztune.trace.content import content_pools
 from ztune.trace.inputs import content_name
 from ztune.trace.manifest import MANIFEST
 from ztune.trace.reader import Trace
-from ztune.trace.schema import Op
-from ztune.trace.touched import GROUP_NS
+from ztune.trace.schema import TXG_NS, Op
 
 SIZES = (8192, 16384, 32768, 131072)
 ALGORITHMS = ("lz4", "zstd-3")
-SECTOR = 4096
 DRAWN = 24 << 20  # bytes of records that are compressed of each kind, but at least ...
 LEAST = 200
 
 
-def sectors(record_: bytes, compress: Compressor) -> int:
-    """Return how many sectors a record takes: none of zeros, and all where it saves less than an eighth
-    (zio_compress_data of OpenZFS's module/zfs/zio_compress.c)."""
-    if record_.count(0) == len(record_):
-        return 0
-    whole = -(-len(record_) // SECTOR)
-    packed = len(compress(record_)) + 4  # OpenZFS notes the length in front
-    return min(whole, -(-packed // SECTOR)) if packed <= len(record_) - len(record_) // 8 else whole
-
-
-def mean(records: list[bytes], size: int, compress: Compressor) -> float:
-    """Return the sectors' bytes for each byte of records of ``size``."""
-    return statistics.fmean(sectors(one, compress) for one in records) * SECTOR / size
+def mean(records: list[bytes], size: int, algorithm: str) -> float:
+    """Return the bytes that OpenZFS allocates for each byte of records of ``size``, none for zeros."""
+    zeros, compress, header = bytes(size), compressor(algorithm), HEADER[algorithm.partition("-")[0]]
+    packed = (0 if one == zeros else len(compress(one)) + header for one in records)
+    return statistics.fmean(Allocation().stored(size, one) for one in packed) / size
 
 
 def written(trace: Trace, role: str, size: int, copies: Mapping[str, Path]) -> tuple[int, list[bytes]]:
@@ -68,7 +59,7 @@ def written(trace: Trace, role: str, size: int, copies: Mapping[str, Path]) -> t
             *(part[name][chosen].tolist() for name in ("t", "file", "offset", "size")), strict=True
         ):
             blocks = range(offset // size, (offset + length - 1) // size + 1)
-            known.update((file, block, t // GROUP_NS) for block in blocks)
+            known.update((file, block, t // TXG_NS) for block in blocks)
     listed = sorted(known)
     drawn = np.random.default_rng(1).permutation(len(listed))[: DRAWN // size + LEAST]
     found = []
@@ -79,8 +70,8 @@ def written(trace: Trace, role: str, size: int, copies: Mapping[str, Path]) -> t
     return len(listed), [one for one in found if len(one) == size]
 
 
-def compare(job: str, folder: Path) -> None:
-    """Record a workload, and print a row for each role, record size and algorithm."""
+def compare(job: str, folder: Path, errors: Mapping[str, list[float]]) -> None:
+    """Record a workload, print a row for each role, record size and algorithm, and add to ``errors``."""
     workload, *params = job.split(",")
     copies: dict[str, Path] = {}
 
@@ -108,31 +99,23 @@ def compare(job: str, folder: Path) -> None:
     made = content_pools(Trace.open(folder / "bare.trace"), folder / "made")
     print(f"\n| {workload} | records | | written | bytes on disk | kept | made |")
     print("| --- | --- | --- | --- | --- | --- | --- |")
-    errors: tuple[list[float], list[float]] = [], []
     for role in dict.fromkeys(f.role for f in trace.manifest.files if f.role):
         for size in SIZES:
             count, real = written(trace, role, size, copies)
-            if not real:
-                continue
             for algorithm in ALGORITHMS:
-                compress = compressor(algorithm)
-                true = mean(real, size, compress)
-                off = []
-                for pools, list_ in zip((kept, made), errors, strict=True):
+                true = mean(real, size, algorithm) if real else 0.0
+                if not true:
+                    continue
+                cells = []
+                for name, pools in (("kept", kept), ("made", made)):
                     content = pools[content_name(role, size)].read_bytes()
-                    off.append(
-                        mean([content[n : n + size] for n in range(0, len(content), size)], size, compress)
-                        / true
-                        - 1
-                    )
-                    list_.append(off[-1])
-                cells = " | ".join(f"{100 * one:+.1f} %" for one in off)
+                    records = [content[at : at + size] for at in range(0, len(content), size)]
+                    errors[name].append(mean(records, size, algorithm) / true - 1)
+                    cells.append(f"{errors[name][-1]:+.1%}")
                 print(
-                    f"| {role} | {size >> 10}K | {algorithm} | {count} | {true:.3f} | {cells} |", flush=True
+                    f"| {role} | {size >> 10}K | {algorithm} | {count} | {true:.3f} | {' | '.join(cells)} |",
+                    flush=True,
                 )
-    for name, list_ in zip(("kept", "made"), errors, strict=True):
-        absolute = [abs(one) for one in list_]
-        print(f"{name}: median {statistics.median(absolute):.1%}, {min(list_):+.1%} to {max(list_):+.1%}")
 
 
 def main() -> None:
@@ -141,11 +124,18 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("workloads", nargs="+", metavar="WORKLOAD[,NAME=VALUE …]")
+    errors: dict[str, list[float]] = {"kept": [], "made": []}
     for job in parser.parse_args().workloads:
         with tempfile.TemporaryDirectory(
             prefix="ztune-content-", dir=os.environ.get("TMPDIR", "/var/tmp")
         ) as name:
-            compare(job, Path(name))
+            compare(job, Path(name), errors)
+    for name, found in errors.items():
+        if found:
+            middle = statistics.median(map(abs, found))
+            print(
+                f"{name}: {len(found)} figures, median {middle:.1%}, {min(found):+.1%} to {max(found):+.1%}"
+            )
 
 
 if __name__ == "__main__":

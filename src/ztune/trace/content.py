@@ -84,7 +84,7 @@ def content_pools(trace: Trace, folder: Path, warnings: list[str] | None = None)
     """
     pools: dict[str, Path] = {}
     used = {file.role for file in trace.manifest.files if file.role is not None}
-    filled = set()  # roles whose zeros are
+    filled = set()  # roles whose zeros are filled by a load
     for role in sorted(used, key=ROLES.index):
         known = _Known(trace, role)
         if not known.anything and warnings is not None:
@@ -125,8 +125,9 @@ class _Known:
             self.names[role + READ_BEFORE] = READ
         if is_apart:
             self.names[role + UNTOUCHED] = ""
-        # Samples of before version 7 have none.
-        self.zeros = is_apart and (manifest.version >= 7 or not any(not one.touched for one in samples))
+        # A sample of all over the files has none where none of what is touched was kept beside it, and before
+        # version 7 of the format.
+        self.zeros = is_apart and (all(one.touched for one in samples) or any(one.how for one in samples))
         self.anything = bool(samples) or any(one.algorithm == "lz4" and one.blocks for one in entries)
 
     def measured(self, how: Touched) -> list[Compressibility]:
@@ -193,15 +194,17 @@ def synthesise(goal: ContentGoal, size: int, seed: int = 1) -> bytes:
     for first in range(0, blocks, alike):
         places = first + rng.permutation(alike)
         places = places[~zero[first : first + alike]]
-        part = (np.arange(len(places)) * 2 + 1) * SHARES // (2 * max(1, len(places)))
-        part = np.repeat(part, size // block)
+        # Where there are fewer than parts another chunk has others.
+        part = (np.arange(len(places)) + rng.random()) * SHARES / max(1, len(places))
+        part = np.repeat(part.astype(np.int64), size // block)
         made = _blocks(fresh[part], text[part], block, rng)
         content[places] = np.frombuffer(made, np.uint8).reshape(-1, size)
     return content.tobytes()
 
 
 def _blocks_of(goal: ContentGoal, size: int) -> int:
-    """Return of how many blocks a pool is: enough that each part of those that are no zeros is there."""
+    """Return of how many blocks a pool is: so many that up to half may be zeros, and each part of the others
+    is there."""
     few = min(round(SHARES / max(1 - goal.zeros, 0.5)), 2 * SHARES)
     return max(POOL_BYTES // size, -(-few * size // CHUNK) * CHUNK // size)
 

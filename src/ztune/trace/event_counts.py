@@ -19,11 +19,11 @@ from ztune.trace.frames import pl
 from ztune.trace.manifest import TraceFile
 from ztune.trace.pages import READ, WRITTEN, Pages
 from ztune.trace.reader import Columns
-from ztune.trace.schema import Flag, Op
+from ztune.trace.schema import TXG_NS, Flag, Op
 
 # A sync within this time finds a write still in the open or a quiescing transaction group, so the write goes
-# through the intent log: the default of zfs_txg_timeout (zfs(4)).
-SYNC_WITHIN_NS = 5_000_000_000
+# through the intent log.
+SYNC_WITHIN_NS = TXG_NS
 _LARGEST = 2.0**62  # bytes in all; so that nothing that is added up is beyond 64 bits
 SECOND_NS = 1_000_000_000
 _BLOCK = 1 << 16  # events at a time, of which all that is made of them stays in the processor's cache

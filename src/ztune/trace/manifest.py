@@ -25,7 +25,7 @@ INT64_MAX = 2**63 - 1
 RECORDSIZES = (4096, 8192, 16384, 32768, 65536, 131072, 1 << 20)
 """Bytes of the records in which it is measured how files compress, and for which replay has content."""
 Touched = Literal["", "read", "written"]
-"""By which calls blocks were touched; "": before version 7 of the format by either."""
+"""By which calls blocks were touched; "": by none, and before version 7 of the format by either."""
 READ: Touched = "read"
 WRITTEN: Touched = "written"
 SHARES = 16  # parts of blocks whose compressed bytes are told

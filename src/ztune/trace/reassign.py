@@ -28,6 +28,7 @@ from ztune.trace.manifest import (
 from ztune.trace.propose import PROPOSED, RoleProposal
 from ztune.trace.reader import Trace
 from ztune.trace.roles import RoleRules
+from ztune.trace.schema import VERSION
 from ztune.units import listed
 
 _MOST = 4  # kinds of files that a sentence names
@@ -81,6 +82,8 @@ def with_roles(
         warnings.append(Warning_(code=PROPOSED, message=note))
     return manifest.model_copy(
         update={
+            # What is written has its keys. Before 3 `pwrite` was not told from `write`, which stays so.
+            "version": VERSION if manifest.version >= 3 else manifest.version,
             "files": now,
             "compressibility": sorted(measured, key=lambda entry: ROLES.index(entry.role)),
             "samples": samples,

@@ -6,6 +6,8 @@ from enum import IntEnum, IntFlag
 
 FORMAT = "ztune-trace"
 VERSION = 7
+TXG_NS = 5_000_000_000
+"""How long OpenZFS keeps a transaction group open at most: the default of zfs_txg_timeout (zfs(4))."""
 
 
 class Op(IntEnum):

@@ -4,7 +4,8 @@ How well files compress where a job works is another thing than how well all of 
 are full of zeros or of other things, pages that are written over are those of another table than most, and
 new ones are half empty. Nor are all that it touches alike: InnoDB reads pages of its tables, and writes those
 of its undo log again and again, half empty. A disk is read once for a block, which a cache then has, and
-takes what was written in each transaction group.
+takes what was written in each transaction group; that with O_DIRECT it is read each time, and that what is
+synced goes to the log as well, is not counted.
 """
 
 from __future__ import annotations
@@ -18,11 +19,9 @@ import numpy.typing as npt
 from ztune.trace.compressibility import Places
 from ztune.trace.manifest import READ, WRITTEN, TraceFile
 from ztune.trace.regions import hashed
-from ztune.trace.schema import Op
+from ztune.trace.schema import TXG_NS, Op
 
 SPREAD = 16  # blocks of a call that are looked at, at most; of a longer one they lie evenly over it
-GROUP_NS = 5_000_000_000
-"""Writes of a block within this come to the disk as one: zfs_txg_timeout of OpenZFS's module/zfs/txg.c."""
 _NONE = np.iinfo(np.uint64).max
 
 
@@ -31,7 +30,7 @@ class TouchedBlocks:
 
     ``sizes``: of the blocks, in bytes, and how many are kept of each role, of what is read and of what is
     written. A block is as likely to be kept as it comes from a disk or goes to one: once for all its reads,
-    once for its writes of each ``GROUP_NS``, where it may be several times. Those stay whose hash is least.
+    once for its writes of each ``TXG_NS``, where it may be several times. Those stay whose hash is least.
     The same ``seed`` and events give the same blocks.
     """
 
@@ -55,7 +54,7 @@ class TouchedBlocks:
             file, begin, size, t = (
                 np.asarray(events[name])[chosen].astype(np.int64) for name in ("file", "offset", "size", "t")
             )
-            group = t // GROUP_NS if how == WRITTEN else np.zeros_like(t)
+            group = t // TXG_NS if how == WRITTEN else np.zeros_like(t)
             self._add(self._kept[how], file, begin, begin + size - 1, hashed(group.astype(np.uint64)))
 
     def _add(
