@@ -16,7 +16,7 @@ from ztune.trace.manifest import READ, RECORDSIZES, WRITTEN, Manifest, Touched, 
 from ztune.trace.reader import Trace
 from ztune.trace.reassign import with_roles
 from ztune.trace.roles import RoleRules
-from ztune.trace.schema import Op
+from ztune.trace.schema import VERSION, Op
 from ztune.trace.touched import TouchedBlocks
 from ztune.trace.writer import EVENT_DTYPE, TraceWriter
 
@@ -274,3 +274,38 @@ def test_other_roles_are_measured_where_they_are_touched(halves: Path, tmp_path:
     found = {(e.how, e.ratio < 1.05) for e in changed.compressibility if e.recordsize == 65536}
     assert found == {(WRITTEN, True), ("", False)}
     assert {e.role for e in changed.compressibility} == {"index"}
+
+
+@pytest.mark.parametrize(("before", "after"), [(2, 2), (3, VERSION), (6, VERSION)])
+def test_an_older_trace_with_other_roles_has_the_version_of_its_keys(
+    tmp_path: Path, before: int, after: int
+) -> None:
+    """But for those that do not tell `pwrite` from `write`: by their version readers know that."""
+    path = tmp_path / "f.db"
+    path.write_bytes(noise(1 << 20))
+    trace = build(tmp_path / "a.trace", [], [{**files((str(path), None, 0))[0], "size_end": 1 << 20}])
+    manifest = trace.manifest.model_copy(update={"version": before})
+    (trace.path / "trace.json").write_text(manifest.to_json())
+    changed = with_roles(Trace.open(trace.path), RoleRules.parse(["**/*.db=index"], builtin=False).rules)
+    assert changed.version == after
+
+
+@pytest.mark.parametrize("touched", [False, True])
+def test_of_zeros_that_a_sample_lacks_there_is_a_warning(tmp_path: Path, touched: bool) -> None:
+    """Half of 2 GiB is zeros; what is touched is too little to be kept, or enough."""
+    path = tmp_path / "f"
+    path.write_bytes((noise(1 << 20) + bytes(1 << 20)) * 4)
+    places: Places = {
+        "data": {WRITTEN: {4096: [(str(path), n * 4096) for n in range(256 if touched else 3)]}}
+    }
+    writer = TraceWriter(tmp_path / "a.trace")
+    entries, samples = sample_files(
+        {str(path): "data"}, [4096], ["lz4"], keep=writer.samples_dir, touched=places
+    )
+    assert [one.how for one in samples] == (["", WRITTEN] if touched else [""])
+    listed = files((str(path), "data", 2 << 30))
+    made = {"duration_ns": 1, "recorder": {"name": "synthetic"}, "files": listed}
+    trace = Trace.open(writer.finish(**made, compressibility=entries, samples=samples))
+    warnings: list[str] = []
+    content_pools(trace, tmp_path / "pools", warnings)
+    assert any("holes or zeros" in one for one in warnings) is not touched

@@ -284,6 +284,16 @@ def test_each_chunk_of_small_blocks_is_like_all() -> None:
         assert np.mean(found[32:]) == pytest.approx(np.mean(UNEVEN), rel=0.02)
 
 
+def test_few_blocks_that_are_no_zeros_are_of_all_parts() -> None:
+    """Half of 32 blocks of 1 MiB: each sixteenth once. Of 64 KiB eight in each of two chunks."""
+    for size in (65536, 1 << 20):
+        content = synthesise(ContentGoal(UNEVEN, zeros=0.5), size)
+        found = sorted(shares(content, "lz4", size))
+        blank = [share for share in found if share < 0.006]
+        assert len(blank) == len(found) // 2
+        assert np.mean(found[len(blank) :]) == pytest.approx(np.mean(UNEVEN), rel=0.12)
+
+
 def test_synthesis_repeats_itself_and_the_seed_changes_it() -> None:
     goal = ContentGoal((0.5,) * SHARES)
     assert synthesise(goal, 8192) == synthesise(goal, 8192) != synthesise(goal, 8192, seed=2)
