@@ -85,7 +85,10 @@ def compare(job: str, folder: Path, errors: Mapping[str, list[float]]) -> None:
     vars(record)["sample_files"] = copying
     words = [word for one in params for word in ("-p", one)]
     ztune.main(
-        ["tune", workload, "--budget", "1", "--no-elsewhere", "--out", str(folder / "out"), *words],
+        [
+            *("tune", workload, "--budget", "1", "--settings", "0", "--no-elsewhere"),
+            *("--out", str(folder / "out"), *words),
+        ],
         standalone_mode=False,
     )
     vars(record)["sample_files"] = sample_files
