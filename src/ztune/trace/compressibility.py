@@ -142,14 +142,10 @@ def sample_files(
                 measured += [
                     _measure(role, size, name, run, blocks, how) for name, run in compressors.items()
                 ]
-                if keep is not None and size < _KEPT:
-                    # A short one would have the next begin where no record does.
-                    whole = [block for block in blocks if len(block) == size]
-                    kept.append(_keep(role, whole, keep, size, how, size))
-            if keep is not None:
-                longer = _blocks_at(_apart(places.get(_KEPT, ())), _KEPT, READ_BUDGET // _KEPT)
-                longer.sort(key=len, reverse=True)
-                kept.append(_keep(role, longer, keep, _KEPT, how))
+                if keep is not None and size <= _KEPT:
+                    long = size == _KEPT
+                    content = _apart(blocks) if long else [one for one in blocks if len(one) == size]
+                    kept.append(_keep(role, content, keep, size, how, 0 if long else size))
         if keep is not None:
             kept.insert(0, _keep(role, pieces, keep, None if any(kept) else _HOLE))
             samples += [sample for sample in kept if sample is not None]
@@ -250,15 +246,18 @@ def _blocks_at(places: Iterable[tuple[str, int]], size: int, most: int) -> list[
     return list(itertools.islice(filter(None, (noatime.part(path, at, size) for path, at in places)), most))
 
 
-def _apart(places: Sequence[tuple[str, int]]) -> list[tuple[str, int]]:
-    """Return ``places`` with those that are there several times as far from each other as can be: records of
-    1 MiB have several blocks, and zstd would find the second."""
-    seen: Counter[tuple[str, int]] = Counter()
+def _apart(blocks: Sequence[bytes]) -> list[bytes]:
+    """Return ``blocks`` with those that are there several times as far from each other as can be: a record of
+    1 MiB has several, and zstd would find the second. Short ones are last: what follows one begins where no
+    record does.
+    """
+    seen: Counter[bytes] = Counter()
     turns = []
-    for place in places:
-        turns.append(seen[place])
-        seen[place] += 1
-    return [place for _, place in sorted(zip(turns, places, strict=True), key=lambda pair: pair[0])]
+    for block in blocks:
+        turns.append(seen[block])
+        seen[block] += 1
+    order = sorted(range(len(blocks)), key=lambda n: (-len(blocks[n]), turns[n]))
+    return [blocks[n] for n in order]
 
 
 def _measure(

@@ -155,20 +155,15 @@ def _goal(measured: Sequence[Compressibility], size: int, zeros: bool = False) -
     """Return how blocks of ``size`` bytes are to compress, by what was ``measured`` of blocks of that size or
     the next smaller one there is. ``zeros``: some of them, or all, are zeros."""
 
-    def nearest(algorithm: str, blocks: bool = True) -> Compressibility | None:
-        found = {
-            one.recordsize: one
-            for one in measured
-            if one.algorithm == algorithm and (one.blocks if blocks else one.holes)
-        }
+    def nearest(algorithm: str) -> Compressibility | None:
+        found = {one.recordsize: one for one in measured if one.algorithm == algorithm and one.blocks}
         known = max((one for one in found if one <= size), default=min(found, default=None))
         return None if known is None else found[known]
 
     lz4, zstd = nearest("lz4"), nearest(_ENTROPY)
     if lz4 is None:
-        return ContentGoal(
-            (1 / DEFAULT_RATIO,) * SHARES, zeros=float(zeros and nearest("lz4", blocks=False) is not None)
-        )
+        only_zeros = zeros and any(one.holes for one in measured)
+        return ContentGoal((1 / DEFAULT_RATIO,) * SHARES, zeros=float(only_zeros))
     return ContentGoal(
         _shares_of(lz4),
         None if zstd is None else _shares_of(zstd),

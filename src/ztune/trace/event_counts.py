@@ -21,9 +21,6 @@ from ztune.trace.pages import READ, WRITTEN, Pages
 from ztune.trace.reader import Columns
 from ztune.trace.schema import TXG_NS, Flag, Op
 
-# A sync within this time finds a write still in the open or a quiescing transaction group, so the write goes
-# through the intent log.
-SYNC_WITHIN_NS = TXG_NS
 _LARGEST = 2.0**62  # bytes in all; so that nothing that is added up is beyond 64 bits
 SECOND_NS = 1_000_000_000
 _BLOCK = 1 << 16  # events at a time, of which all that is made of them stays in the processor's cache
@@ -255,10 +252,12 @@ class EventCounts:
         until = np.concatenate([next_sync[waiting["file"]], until])
         if len(globally):
             until = np.minimum(until, np.r_[globally, _NEVER][np.searchsorted(globally, now["t"])])
-        synced = until - now["t"] <= SYNC_WITHIN_NS
+        # A sync that soon finds the write still in the open or a quiescing transaction group, so that it goes
+        # through the intent log.
+        synced = until - now["t"] <= TXG_NS
         np.add.at(self.of_file["sync_writes"], now["file"][synced], 1)
         np.add.at(self.of_file["sync_write_bytes"], now["file"][synced], now["size"][synced])
-        self._waiting = _rows(now, ~synced & (now["t"] >= self.end - 1 - SYNC_WITHIN_NS))
+        self._waiting = _rows(now, ~synced & (now["t"] >= self.end - 1 - TXG_NS))
 
     def totals(self) -> pl.DataFrame:
         """Return what adds up of each file that has events, with its role."""
