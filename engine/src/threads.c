@@ -2,6 +2,7 @@
 #include "replay_impl.h"
 
 #include "processor.h"
+#include "stalls.h"
 #include "turns.h"
 
 static void stop(int rc)
@@ -446,7 +447,7 @@ static void begin_async(thread_t *t, uint64_t i)
 	vtime_start(async_main, a);
 }
 
-static void wait_for_sync(uint32_t call)
+static void wait_for_call(uint32_t call)
 {
 	while (!order_is_done(&R.order, call))
 		(void)vtime_wait(&R.files[R.ops->op[call].file].waiting, VTIME_NEVER);
@@ -519,7 +520,7 @@ static void follow(thread_t *t, uint32_t i)
 
 	came = replay_now();
 	if (covered)
-		wait_for_sync(R.order.after[i]);
+		wait_for_call(R.order.after[i]);
 	else
 		commit_with_others(log_of(sync));
 	t->done = replay_now();
@@ -529,25 +530,55 @@ static void follow(thread_t *t, uint32_t i)
 	R.order.after[i] = ORDER_NONE;
 }
 
+/* Has the sync that the thread waited for before the call ended before what it waited for in the background? */
+static bool syncs_first(uint32_t i)
+{
+	const op_t *stall = &R.ops->op[stalls_for(i)], *sync;
+
+	if (R.order.after[i] == ORDER_NONE)
+		return false;
+	sync = &R.ops->op[R.order.after[i]];
+	return sync->t + sync->dur <= stall->t + stall->dur;
+}
+
+/* Closed: the thread could not go on before what writes back had come so far. */
+static void stall(thread_t *t, uint32_t i)
+{
+	const op_t *o = &R.ops->op[stalls_for(i)];
+	int64_t recorded = MAX(t->recorded_began, t->recorded_done), ended = o->t + o->dur;
+
+	if (!t->background)
+		think(MAX(t->began, t->done) + MIN(stalls_work(), MAX(ended - recorded, 0)), i);
+	wait_for_call(stalls_for(i));
+	t->done = replay_now();
+	t->recorded_done = MAX(t->recorded_done, ended);
+}
+
 /*
  * Closed: a checkpointer or a page cleaner has as much to do as the clients give it, and on a layout on which they do a
  * tenth of what they did when recorded it has a tenth to do.  So its calls begin when the clients have come, on average, to
  * where they were then.  Who only reads is a client too.
  */
 #define COMMITS_SHARE 10 /* of the most: who has fewer commits is none of the clients */
+#define COMMITS_ENOUGH 2 /* … who has more is one, also if it writes other files more often than it commits */
 
 /* In a log, where these are told: page cleaners sync files together, too. */
-static bool is_commit(const op_t *o)
+static bool is_of_log(const op_t *o)
 {
-	if (!order_syncs(o) || o->file < 0 || (size_t)o->file >= R.nfiles)
+	if (o->file < 0 || (size_t)o->file >= R.nfiles)
 		return false;
 	return R.spec->nlogs > 0 ? R.files[o->file].log >= 0 : R.order.file[o->file].shared;
 }
 
+static bool is_commit(const op_t *o)
+{
+	return order_syncs(o) && is_of_log(o);
+}
+
 static void find_background(uint64_t first)
 {
-	uint64_t *syncs = calloc(2 * (size_t)R.ops->nthreads + 2, sizeof(*syncs)), *writes = syncs + R.ops->nthreads;
-	uint64_t most = 0;
+	uint64_t *syncs = calloc(3 * (size_t)R.ops->nthreads + 3, sizeof(*syncs)), *writes = syncs + R.ops->nthreads,
+		 *other = writes + R.ops->nthreads, most = 0;
 
 	if (syncs == NULL)
 		abort();
@@ -555,6 +586,7 @@ static void find_background(uint64_t first)
 		const op_t *o = &R.ops->op[i];
 
 		writes[o->thread] += o->op == OP_WRITE;
+		other[o->thread] += o->op == OP_WRITE && !is_of_log(o);
 		if (is_commit(o)) {
 			syncs[o->thread]++;
 			most = MAX(most, syncs[o->thread]);
@@ -565,7 +597,7 @@ static void find_background(uint64_t first)
 
 		if (t->next == ORDER_NONE)
 			continue;
-		t->commits = syncs[i] * COMMITS_SHARE >= most;
+		t->commits = syncs[i] * (other[i] > syncs[i] ? COMMITS_ENOUGH : COMMITS_SHARE) >= most;
 		t->background = !t->commits && writes[i] > 0;
 		t->at = R.ops->op[t->next].t;
 		R.job.threads += t->commits;
@@ -690,6 +722,7 @@ static void thread_main(void *arg)
 {
 	thread_t *t = arg;
 	uint64_t room;
+	bool stalls, later;
 
 	for (uint32_t i = t->next; i != ORDER_NONE; i = R.order.next_of_thread[i]) {
 		const op_t *o = &R.ops->op[i];
@@ -697,10 +730,19 @@ static void thread_main(void *arg)
 		has_come(t, o->t, false);
 		while (!take_in(t, o->t))
 			(void)vtime_wait(&t->waiting, VTIME_NEVER);
+		stalls = stalls_for(i) != ORDER_NONE;
+		later = stalls && syncs_first(i);
+		if (stalls && !later)
+			stall(t, i);
 		if (t->holds == NULL && R.order.after[i] != ORDER_NONE && followed(i))
 			follow(t, i);
 		else if (t->holds == NULL && R.order.after[i] != ORDER_NONE && !arrives(R.order.after[i]))
-			wait_for_sync(R.order.after[i]);
+			wait_for_call(R.order.after[i]);
+		if (later) {
+			stall(t, i);
+			R.order.waited[i] = 0;
+			R.order.after[i] = ORDER_NONE;
+		}
 		if (t->background && t->holds == NULL)
 			wait_for_job(o->t);
 		else if (turns_begin(i))
@@ -762,6 +804,8 @@ int threads_run(uint64_t first)
 	find_pace(first);
 	if (R.spec->closed || R.spec->nlogs > 0)
 		find_logs(first);
+	if (R.spec->closed)
+		stalls_find(first);
 	if (R.spec->closed && R.order.think > 0)
 		R.busy = MIN(1.0, R.spec->cores * (double)R.recorded / (double)R.order.think);
 	R.zero = vtime_now();

@@ -41,6 +41,7 @@ OFF = """
 """
 VALUES = {"FRAME_WARN": "4096", "KERNEL_STACK_ORDER": "3"}
 """OpenZFS needs more than UML's stacks of 8 KiB."""
+STATE_BYTES = 12288
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,14 @@ class Edit:
     file: str
     find: str
     put: str
+
+
+def _without_state(name: str) -> str:
+    """Return C that declares registers ``name`` without the processor's state, which is their end."""
+    return (
+        "\tlong room[offsetof(struct uml_pt_regs, fp) / sizeof(long)];\n"
+        f"#define {name} (*(struct uml_pt_regs *)room)"
+    )
 
 
 LINUX = (
@@ -67,6 +76,26 @@ LINUX = (
         "kernel/Kconfig.preempt",
         r"(config PREEMPT_VOLUNTARY\n.*\n)\s*depends on !ARCH_NO_PREEMPT\n",
         r"\1",
+    ),
+    # Room for a processor's whole state: 11,008 bytes where there is AMX. With less the host refuses to set
+    # it, and the first process ends the guest. So much is not kept on stacks, where nothing reads it.
+    Edit("arch/x86/um/user-offsets.c", r"HOST_FP_SIZE, 2696", f"HOST_FP_SIZE, {STATE_BYTES}"),
+    Edit(
+        "arch/x86/um/shared/sysdep/ptrace.h",
+        r"(\tunsigned long fp\[MAX_FP_NR\];\n)((?:\t.*\n)+)\};",
+        r"\2\1};",
+    ),
+    Edit("arch/um/include/asm/thread_info.h", r"aux_fp_regs\[FP_SIZE\]", "aux_fp_regs[1]"),
+    Edit(
+        "arch/um/os-Linux/skas/process.c",
+        r"(get_skas_faultinfo\(int pid, struct faultinfo \*fi, unsigned long \*)aux_fp_regs\)\n\{",
+        r"\1unused)\n{\n\tstatic unsigned long aux_fp_regs[FP_SIZE];",
+    ),
+    Edit("arch/um/os-Linux/signal.c", r"\tstruct uml_pt_regs r;", _without_state("r")),
+    Edit(
+        "arch/um/os-Linux/signal.c",
+        r"\tstruct uml_pt_regs regs;((?:.*\n)*?.*memset\(&regs, 0, sizeof\()regs\)",
+        _without_state("regs") + r"\1room)",
     ),
     # qemu-storage-daemon says 0, which Linux takes for a page: what ZFS moves at once came in pieces.
     Edit("drivers/block/virtio_blk.c", r"(size_max, &v\);\n\tif \(!err)\)", r"\1 && v != 0)"),

@@ -1,0 +1,198 @@
+#include "stalls.h"
+
+#define LEAST 100      /* pauses while nobody writes back, to tell what is usual */
+#define USUAL 0.95     /* of these are no longer than is usual */
+#define MORE_OFTEN 2.0 /* that many times as often they are longer while somebody does, or nobody waits for that */
+
+#define PARTS 8 /* of each power of two */
+#define BINS (64 * PARTS)
+
+typedef struct {
+	uint64_t n, bin[BINS];
+	double sum;
+} pauses_t;
+
+/* Who waits: a client for the background, one of the background for another. */
+typedef enum { CLIENTS, BACKGROUND, KINDS } kind_t;
+
+/* Of a kind: pauses in which a call that may be waited for ended, others, and what is usual of these. */
+typedef struct {
+	pauses_t beside, alone;
+	unsigned usual;
+} seen_t;
+
+static uint32_t *stall; /* by call */
+static int64_t work;
+
+static unsigned bin_of(int64_t ns)
+{
+	return ns < 2 ? 0 : MIN((unsigned)(log2((double)ns) * PARTS), BINS - 1);
+}
+
+static void add(pauses_t *p, int64_t ns)
+{
+	p->n++;
+	p->sum += (double)ns;
+	p->bin[bin_of(ns)]++;
+}
+
+/* How many are in a bin, or in one of longer pauses. */
+static uint64_t from(const pauses_t *p, unsigned bin)
+{
+	uint64_t n = 0;
+
+	for (unsigned b = bin; b < BINS; b++)
+		n += p->bin[b];
+	return n;
+}
+
+static int64_t end_of(uint32_t call)
+{
+	return R.ops->op[call].t + R.ops->op[call].dur;
+}
+
+static kind_t kind_of(uint64_t i)
+{
+	const thread_t *t = &R.threads[R.ops->op[i].thread];
+
+	return t->commits ? CLIENTS : t->background ? BACKGROUND : KINDS;
+}
+
+/* What the thread did or waited for before the call, but for others' syncs; -1: nothing. */
+static int64_t pause_before(const int64_t *idle, uint64_t i)
+{
+	const op_t *o = &R.ops->op[i];
+
+	if (kind_of(i) == KINDS || idle[o->thread] == 0 || o->t <= idle[o->thread])
+		return -1;
+	return o->t - idle[o->thread] - R.order.waited[i];
+}
+
+static void goes_on(int64_t *idle, uint64_t i)
+{
+	const op_t *o = &R.ops->op[i];
+
+	idle[o->thread] = MAX(idle[o->thread], o->t + o->dur);
+}
+
+/* Calls of the background that are on, and the last one that has ended. */
+typedef struct {
+	uint32_t *call, last;
+	size_t n, room;
+} open_t;
+
+static void until(open_t *open, int64_t t)
+{
+	for (size_t k = 0; k < open->n;) {
+		if (end_of(open->call[k]) > t) {
+			k++;
+			continue;
+		}
+		if (open->last == ORDER_NONE || end_of(open->call[k]) >= end_of(open->last))
+			open->last = open->call[k];
+		open->call[k] = open->call[--open->n];
+	}
+}
+
+static void opens(open_t *open, uint32_t i)
+{
+	if (open->n == open->room &&
+	    (open->call = realloc(open->call, (open->room = open->room * 2 + 64) * sizeof(*open->call))) == NULL)
+		abort();
+	open->call[open->n++] = i;
+}
+
+/* For each call the last of the background's that ended in the pause before it; how long pauses are with one and without. */
+static void find_pauses(uint64_t first, int64_t *idle, seen_t *seen)
+{
+	open_t open = {.last = ORDER_NONE};
+
+	for (uint64_t i = first; i < R.ops->nops; i++) {
+		const op_t *o = &R.ops->op[i];
+		int64_t pause = pause_before(idle, i);
+		seen_t *s = &seen[kind_of(i)];
+
+		until(&open, o->t);
+		if (pause >= 0 && open.last != ORDER_NONE && end_of(open.last) > idle[o->thread] &&
+		    R.ops->op[open.last].thread != o->thread) {
+			stall[i] = open.last;
+			add(&s->beside, pause);
+		} else if (pause >= 0 && (open.n == 0 || s != &seen[CLIENTS])) {
+			add(&s->alone, pause);
+		}
+		goes_on(idle, i);
+		if (kind_of(i) == BACKGROUND)
+			opens(&open, (uint32_t)i);
+	}
+	free(open.call);
+}
+
+/* From which bin on pauses are longer than usual; none where they are not so more often beside the background's calls. */
+static void find_usual(seen_t *s)
+{
+	s->usual = BINS;
+	if (s->alone.n < LEAST)
+		return;
+	while (s->usual > 0 && (double)from(&s->alone, s->usual) < (1.0 - USUAL) * (double)s->alone.n)
+		s->usual--;
+	if ((double)from(&s->beside, s->usual + 1) < MORE_OFTEN * (1.0 - USUAL) * (double)s->beside.n)
+		s->usual = BINS;
+}
+
+/*
+ * Another's sync that ended later is waited for after the background's call, one that ended before that, before it.  What
+ * is left of the pause then is the thread's own work.
+ */
+static void keep(uint64_t i, int64_t pause)
+{
+	int64_t ended = end_of(stall[i]), left = R.ops->op[i].t - ended;
+	uint32_t sync = R.order.after[i];
+
+	if (sync != ORDER_NONE && end_of(sync) > ended) {
+		int64_t begun = R.ops->op[sync].t;
+
+		R.order.waited[i] = MIN(R.order.waited[i], end_of(sync) - MAX(begun, ended));
+		R.order.before[i] = begun >= ended ? begun - ended : -1;
+		left -= R.order.waited[i];
+	}
+	if (order_shares_log(&R.order, R.ops->op[i].thread))
+		R.order.think -= MAX(pause - work - left, 0);
+}
+
+void stalls_find(uint64_t first)
+{
+	seen_t *seen = calloc(KINDS + 1, sizeof(*seen));
+	int64_t *idle = calloc((size_t)R.ops->nthreads + 1, sizeof(*idle));
+
+	if (seen == NULL || idle == NULL || (stall = malloc((R.ops->nops + 1) * sizeof(*stall))) == NULL)
+		abort();
+	for (uint64_t i = 0; i < R.ops->nops; i++)
+		stall[i] = ORDER_NONE;
+	find_pauses(first, idle, seen);
+	for (int k = 0; k < KINDS; k++)
+		find_usual(&seen[k]);
+	work = (int64_t)(seen[CLIENTS].alone.sum / MAX((double)seen[CLIENTS].alone.n, 1.0));
+	for (uint32_t k = 0; k < R.ops->nthreads; k++)
+		idle[k] = 0;
+	for (uint64_t i = first; i < R.ops->nops; i++) {
+		int64_t pause = pause_before(idle, i);
+
+		goes_on(idle, i);
+		if (stall[i] != ORDER_NONE && bin_of(pause) > seen[kind_of(i)].usual)
+			keep(i, pause);
+		else
+			stall[i] = ORDER_NONE;
+	}
+	free(idle);
+	free(seen);
+}
+
+uint32_t stalls_for(uint64_t i)
+{
+	return stall != NULL ? stall[i] : ORDER_NONE;
+}
+
+int64_t stalls_work(void)
+{
+	return work;
+}
