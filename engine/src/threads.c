@@ -549,6 +549,8 @@ static void stall(thread_t *t, uint32_t i)
 
 	if (!t->background)
 		think(MAX(t->began, t->done) + MIN(stalls_work(), MAX(ended - recorded, 0)), i);
+	if (!order_is_done(&R.order, stalls_for(i)))
+		turns_end(t); /* what writes back may be waiting for clients who wait for it */
 	wait_for_call(stalls_for(i));
 	t->done = replay_now();
 	t->recorded_done = MAX(t->recorded_done, ended);
