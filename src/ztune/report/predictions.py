@@ -15,7 +15,7 @@ _OPERATIONS = ("operation_p50", "operation_p99")
 _BESIDE, _BESIDE_HEADS = ("sync_p99", "read_p99"), ("commit p99", "read p99")
 ACCURACY = (
     "Held against PostgreSQL, MariaDB and SQLite on mounts, 28 of 32 such ratios were within 15 %; "
-    "the others, three of them MariaDB's, were 19 to 41 % too high."
+    "the others, three of them MariaDB's, were from 16 % too low to 24 % too high."
 )
 """How far such a ratio can be trusted: docs/accuracy.md, "Predicted throughput"."""
 OPERATIONS_ACCURACY = (
