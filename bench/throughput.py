@@ -1,8 +1,10 @@
-"""How near predicted throughput comes to the database's own on a mount, of jobs that go as fast as they can.
+"""How near predicted throughput comes to the database's own, of jobs that go as fast as they can.
 
     python bench/throughput.py --state FILE postgres-oltp:hdd-7200 [--layouts NAME …] [--calls 55,57,173]
     python bench/throughput.py --state FILE postgres-oltp,clients=1:ssd-sata    with other parameters
     python bench/throughput.py … --processor HOST.json   replays with these rates, in place of shipped ones
+    python bench/throughput.py … --dilation 8 --processor HOST.json [--work 8]
+                                                 in the lab, slowed down so, in place of a mount
     python bench/throughput.py --state FILE      the tables of what is there
 
 Records the job once for both disks, runs its layouts on a mount, replays the recording under each, and
@@ -11,6 +13,11 @@ for --seconds: longer than the recording, in which a fast file system does more 
 What FILE has is not done again. A mount costs time that ZFS in the kernel does not: --calls are the µs of a
 read, a write and an fdatasync on an idle one with instant disks, so that like is compared with like; `ztune
 screen` charges none. HOST.json is what `ztune doctor --processor HOST.json` wrote on this machine.
+
+In a lab that is slowed down, processors are as many times as fast beside its disks: rates are divided by the
+dilation, and calls cost nothing. So is what the database does itself, but on the guest's only processor, by
+calls that take long there: nobody knows how much faster it is. --work 1, the default, has it as slow as when
+recorded, --work 8 eight times as fast; where both predict the same it does not matter.
 
 The machine should have nothing else to do. Real-time priority (`chrt`) is no help: the kernel's threads that
 a sync waits for get no processor while eight clients of such a priority have both, and a recording of MariaDB
@@ -27,6 +34,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +49,7 @@ from ztune.places.replay import Replay
 from ztune.runs import plan
 from ztune.runs.asked import study_for
 from ztune.store.db import Store
+from ztune.trace.ops import HEADER, RECORD
 from ztune.trace.reader import Trace
 from ztune.trace.schema import Op
 
@@ -70,6 +79,17 @@ class CostlyCalls(Replay):
 
     calls: Mapping[str, float]
     first: int
+
+    def hasten(self, times: float, folder: Path) -> None:
+        """Take the recording as if all had gone so many times as fast: what a closed replay takes from it is
+        the threads' own work, and the order of what waited for what."""
+        whole = self.inputs.ops.read_bytes()
+        ops = np.frombuffer(whole, RECORD, offset=HEADER.itemsize).copy()
+        for field in ("t", "dur"):
+            ops[field] = ops[field] / times
+        path = folder / "hastened.bin"
+        path.write_bytes(whole[: HEADER.itemsize] + ops.tobytes())
+        self.inputs = replace(self.inputs, ops=path)
 
     def threads(self) -> dict[str, Any]:
         """Return what the engine is told of threads and processors, with the calls and how much counts."""
@@ -123,7 +143,10 @@ def measure(pair: str, given: argparse.Namespace, state: dict[str, Any]) -> None
         given.state.write_text(json.dumps(state, indent=1))
 
     params = [word for p in [*PARAMS[workload], *more] for word in ("-p", p)]
-    mine = state.setdefault(pair, {"run": None, "predicted": {}})
+    slowed = given.dilation is not None
+    place = f"{pair}, lab slowed down {given.dilation:g} times" if slowed else pair
+    mine = state.setdefault(place, {"run": None})
+    predicted = mine.setdefault(guesses(given), {})
     with tempfile.TemporaryDirectory(prefix="ztune-throughput-") as name:
         study = _study(workload, profile, Path(name))
         if job not in state.setdefault("recordings", {}):
@@ -135,7 +158,8 @@ def measure(pair: str, given: argparse.Namespace, state: dict[str, Any]) -> None
             keep()
         if mine["run"] is None:
             chosen = [word for one in given.layouts for word in ("--layouts", one)]
-            words = ["--on", "mount", "--caches", "cold", "--blocks", f"{given.blocks}:{given.blocks}"]
+            where = ["lab", "--dilation", f"{given.dilation:g}"] if slowed else ["mount"]
+            words = ["--on", *where, "--caches", "cold", "--blocks", f"{given.blocks}:{given.blocks}"]
             longer = ["-p", f"seconds={given.seconds}"]
             mine["run"] = ztune("run", study, *words, *params, *longer, *chosen)["run"]
             keep()
@@ -143,15 +167,19 @@ def measure(pair: str, given: argparse.Namespace, state: dict[str, Any]) -> None
         host = {}
         if given.processor is not None:
             rates = calibration.read(given.processor)
-            host = HostProcessors.like(rates, rates, None).to_json()
+            of = replace(rates, rates={k: ns / (given.dilation or 1) for k, ns in rates.rates.items()})
+            host = HostProcessors.like(of, of, 1 if slowed else None).to_json()
         replay = CostlyCalls(trace, engine.check(), timeout_s=3600, processor=host)
-        replay.calls = dict(zip(("read_us", "write_us", "sync_us"), given.calls, strict=True))
+        calls = [0.0] * 3 if slowed else given.calls
+        replay.calls = dict(zip(("read_us", "write_us", "sync_us"), calls, strict=True))
+        if given.work != 1:
+            replay.hasten(given.work, Path(name))
         resolved = study_for(trace, study, None, None)
         workload_of = trace.manifest.workload
         assert workload_of is not None
         real = _trials(mine["run"])
         for layout in plan.layouts(resolved, given.layouts):
-            if layout.name in mine["predicted"] or layout.name not in real:
+            if layout.name in predicted or layout.name not in real:
                 continue
             first = min(real[layout.name]["job"]["operations"], workload_of.result["operations"])
             replay.first = equivalent(trace, workload, first)
@@ -159,7 +187,7 @@ def measure(pair: str, given: argparse.Namespace, state: dict[str, Any]) -> None
             if outcome.result is None:
                 raise ZtuneError(f"{layout.name}: {outcome.error}")
             found = outcome.result["measure"]
-            mine["predicted"][layout.name] = {
+            predicted[layout.name] = {
                 "per_second": first / found["model"]["most_s"],
                 "commits": found["zil"]["commits"] / workload_of.result["operations"],
                 **{key: found["model"][key] for key in (*CALLS, OPERATIONS) if key in found["model"]},
@@ -167,13 +195,18 @@ def measure(pair: str, given: argparse.Namespace, state: dict[str, Any]) -> None
             keep()
 
 
-def show(pair: str, mine: dict[str, Any]) -> None:
+def guesses(given: argparse.Namespace) -> str:
+    """Return the key of what is predicted."""
+    return "predicted" if given.work == 1 else f"predicted, work {given.work:g}"
+
+
+def show(pair: str, mine: dict[str, Any], predicted: dict[str, Any]) -> None:
     """Print a table: each layout's operations a second and log commits an operation, both ways."""
-    print(f"\n| {pair}: layout | mount, /s | predicted | error | commits: mount | of all |")
+    print(f"\n| {pair}: layout | real, /s | predicted | error | commits: real | of all |")
     print("| --- | --- | --- | --- | --- | --- |")
     errors = []
     for name, result in _trials(mine["run"]).items():
-        guess, job = mine["predicted"].get(name), result["job"]
+        guess, job = predicted.get(name), result["job"]
         if guess is None:
             continue
         commits = result["measure"]["zil"]["commits"] / job["operations"]
@@ -188,13 +221,13 @@ def show(pair: str, mine: dict[str, Any]) -> None:
         print(f"\nwithin {GOAL:.0%}: {within} of {len(errors)}; median error {middle:.0%}")
 
 
-def show_latencies(pair: str, mine: dict[str, Any]) -> None:
-    """Print a table: what operations and their calls took, on the mount and as predicted."""
-    heads = " | ".join(f"{p}: mount | predicted" for p in SHARES)
+def show_latencies(pair: str, mine: dict[str, Any], predicted: dict[str, Any]) -> None:
+    """Print a table: what operations and their calls took, for real and as predicted."""
+    heads = " | ".join(f"{p}: real | predicted" for p in SHARES)
     print(f"\n| {pair}: layout | what | {heads} |")
     print("| --- | --- |" + " --- | --- |" * len(SHARES))
     for name, result in _trials(mine["run"]).items():
-        guess = mine["predicted"].get(name, {})
+        guess = predicted.get(name, {})
         calls = {key: result["measure"].get(key, {}) for key in CALLS}
         for key, real in {OPERATIONS: result["job"]["latency_ms"], **calls}.items():
             if key not in guess or not real.get("p50"):
@@ -218,7 +251,11 @@ def main() -> int:
     parser.add_argument("--seconds", type=int, default=24)
     parser.add_argument("--calls", default="55,57,173")
     parser.add_argument("--processor", type=Path)
+    parser.add_argument("--dilation", type=float)
+    parser.add_argument("--work", type=float, default=1.0)
     given = parser.parse_args()
+    if given.dilation is not None and given.processor is None:
+        parser.error("--dilation goes with --processor HOST.json: its rates are divided by it")
     given.layouts = given.layouts or list(LAYOUTS)
     given.calls = [float(us) for us in given.calls.split(",")]
     state = json.loads(given.state.read_text()) if given.state.is_file() else {}
@@ -229,9 +266,9 @@ def main() -> int:
         print(f"throughput: {error}", file=sys.stderr)
         return error.exit_code
     for pair, mine in state.items():
-        if pair != "recordings" and mine["predicted"]:
-            show(pair, mine)
-            show_latencies(pair, mine)
+        if pair != "recordings" and mine.get(guesses(given)):
+            show(pair, mine, mine[guesses(given)])
+            show_latencies(pair, mine, mine[guesses(given)])
     return 0
 
 

@@ -68,6 +68,12 @@ typedef struct {
 #define OPS_MAX_FILE_BYTES (INT64_C(1) << 50) /* one file may reach 1 PiB */
 #define OPS_MAX_SIZE (INT64_C(1) << 40)       /* one call */
 
+/* When a call ended, ns since the trace began. */
+static inline int64_t op_end(const op_t *op)
+{
+	return op->t + op->dur;
+}
+
 /* Maps and checks every record; 0, or -1 with one sentence. */
 int ops_read(const char *path, ops_t *ops, err_t *err);
 void ops_free(ops_t *ops);

@@ -2,6 +2,8 @@
 
 #include <stdlib.h>
 
+#include "underway.h"
+
 /* The files of a call: its own, and another one that it has to do with. */
 static int files_of(const order_t *o, const op_t *op, int32_t file[2])
 {
@@ -161,7 +163,7 @@ static spans_t *find_spans(const order_t *o, uint64_t first)
 
 	for (uint64_t i = first; i < o->ops->nops; i++) {
 		const op_t *op = &o->ops->op[i];
-		int64_t end = op->t + op->dur, sum;
+		int64_t end = op_end(op), sum;
 		spans_t *s = &spans[o->group[op->thread]];
 
 		if (!order_syncs(op) || op->file < 0 || (size_t)op->file >= o->nfiles || !o->file[op->file].shared)
@@ -202,31 +204,27 @@ static int64_t on_until(const spans_t *s, int64_t t)
 static void find_waits(order_t *o, uint64_t first)
 {
 	int64_t *idle = zeros(o->ops->nthreads, sizeof(*idle)); /* since when */
-	uint32_t *open = NULL;                                  /* syncs that have not ended */
+	underway_t syncs = {0};
+	uint32_t call;
 	struct {
 		int64_t ended;
 		uint32_t call;
 	} *last = zeros(o->ngroups, sizeof(*last)), *mine; /* sync to end, by group */
-	size_t n = 0, room = 0;
 	spans_t *spans = o->waited != NULL ? find_spans(o, first) : NULL;
 
 	for (size_t g = 0; g < o->ngroups; g++)
 		last[g].ended = -1, last[g].call = ORDER_NONE;
 	for (uint64_t i = first; i < o->ops->nops; i++) {
-		const op_t *op = &o->ops->op[i], *before;
+		const op_t *op = &o->ops->op[i];
 
-		for (size_t k = 0; k < n;) {
-			before = &o->ops->op[open[k]];
-			if (before->t + before->dur > op->t) {
-				k++;
-				continue;
-			}
+		for (size_t k = 0; underway_ended(&syncs, o->ops, op->t, &k, &call);) {
+			const op_t *before = &o->ops->op[call];
+
 			mine = &last[o->group[before->thread]];
-			if (before->t + before->dur >= mine->ended) {
-				mine->ended = before->t + before->dur;
-				mine->call = open[k];
+			if (op_end(before) >= mine->ended) {
+				mine->ended = op_end(before);
+				mine->call = call;
 			}
-			open[k] = open[--n];
 		}
 		mine = &last[o->group[op->thread]];
 		o->after[i] = ORDER_NONE;
@@ -249,19 +247,17 @@ static void find_waits(order_t *o, uint64_t first)
 		if (o->waited != NULL && order_shares_log(o, op->thread) && idle[op->thread] > 0 &&
 		    op->t > idle[op->thread])
 			o->think += op->t - idle[op->thread] - o->waited[i];
-		if (op->t + op->dur > idle[op->thread])
-			idle[op->thread] = op->t + op->dur;
+		if (op_end(op) > idle[op->thread])
+			idle[op->thread] = op_end(op);
 		if (!order_syncs(op) || op->file < 0 || (size_t)op->file >= o->nfiles || !o->file[op->file].shared)
 			continue;
-		if (n == room && (open = realloc(open, (room = room * 2 + 64) * sizeof(*open))) == NULL)
-			abort();
-		open[n++] = (uint32_t)i;
+		underway_add(&syncs, (uint32_t)i);
 	}
 	for (size_t g = 0; spans != NULL && g < o->ngroups; g++)
 		free(spans[g].at);
 	free(spans);
 	free(last);
-	free(open);
+	underway_free(&syncs);
 	free(idle);
 }
 
@@ -375,7 +371,7 @@ static bool waits_for_sync(const order_t *o, const struct order_file *f, uint32_
 	for (uint32_t q = f->sync; q < p; q++) {
 		const op_t *before = &o->ops->op[f->calls[q]];
 
-		if (order_syncs(before) && before->t + before->dur <= op->t && !order_is_done(o, f->calls[q]))
+		if (order_syncs(before) && op_end(before) <= op->t && !order_is_done(o, f->calls[q]))
 			return true;
 	}
 	return false;

@@ -1,5 +1,7 @@
 #include "stalls.h"
 
+#include "underway.h"
+
 #define LEAST 100      /* pauses while nobody writes back, to tell what is usual */
 #define USUAL 0.95     /* of these are no longer than is usual */
 #define MORE_OFTEN 2.0 /* that many times as often they are longer while somebody does, or nobody waits for that */
@@ -48,7 +50,7 @@ static uint64_t from(const pauses_t *p, unsigned bin)
 
 static int64_t end_of(uint32_t call)
 {
-	return R.ops->op[call].t + R.ops->op[call].dur;
+	return op_end(&R.ops->op[call]);
 }
 
 static kind_t kind_of(uint64_t i)
@@ -72,59 +74,35 @@ static void goes_on(int64_t *idle, uint64_t i)
 {
 	const op_t *o = &R.ops->op[i];
 
-	idle[o->thread] = MAX(idle[o->thread], o->t + o->dur);
-}
-
-/* Calls of the background that are on, and the last one that has ended. */
-typedef struct {
-	uint32_t *call, last;
-	size_t n, room;
-} open_t;
-
-static void until(open_t *open, int64_t t)
-{
-	for (size_t k = 0; k < open->n;) {
-		if (end_of(open->call[k]) > t) {
-			k++;
-			continue;
-		}
-		if (open->last == ORDER_NONE || end_of(open->call[k]) >= end_of(open->last))
-			open->last = open->call[k];
-		open->call[k] = open->call[--open->n];
-	}
-}
-
-static void opens(open_t *open, uint32_t i)
-{
-	if (open->n == open->room &&
-	    (open->call = realloc(open->call, (open->room = open->room * 2 + 64) * sizeof(*open->call))) == NULL)
-		abort();
-	open->call[open->n++] = i;
+	idle[o->thread] = MAX(idle[o->thread], op_end(o));
 }
 
 /* For each call the last of the background's that ended in the pause before it; how long pauses are with one and without. */
 static void find_pauses(uint64_t first, int64_t *idle, seen_t *seen)
 {
-	open_t open = {.last = ORDER_NONE};
+	underway_t background = {0};
+	uint32_t call, last = ORDER_NONE;
 
 	for (uint64_t i = first; i < R.ops->nops; i++) {
 		const op_t *o = &R.ops->op[i];
 		int64_t pause = pause_before(idle, i);
 		seen_t *s = &seen[kind_of(i)];
 
-		until(&open, o->t);
-		if (pause >= 0 && open.last != ORDER_NONE && end_of(open.last) > idle[o->thread] &&
-		    R.ops->op[open.last].thread != o->thread) {
-			stall[i] = open.last;
+		for (size_t k = 0; underway_ended(&background, R.ops, o->t, &k, &call);)
+			if (last == ORDER_NONE || end_of(call) >= end_of(last))
+				last = call;
+		if (pause >= 0 && last != ORDER_NONE && end_of(last) > idle[o->thread] &&
+		    R.ops->op[last].thread != o->thread) {
+			stall[i] = last;
 			add(&s->beside, pause);
-		} else if (pause >= 0 && (open.n == 0 || s != &seen[CLIENTS])) {
+		} else if (pause >= 0 && (background.n == 0 || s != &seen[CLIENTS])) {
 			add(&s->alone, pause);
 		}
 		goes_on(idle, i);
 		if (kind_of(i) == BACKGROUND)
-			opens(&open, (uint32_t)i);
+			underway_add(&background, (uint32_t)i);
 	}
-	free(open.call);
+	underway_free(&background);
 }
 
 /* From which bin on pauses are longer than usual; none where they are not so more often beside the background's calls. */

@@ -53,13 +53,13 @@ static void find_pace(uint64_t first)
 	for (uint64_t i = first; i < R.ops->nops; i++) {
 		const op_t *o = &R.ops->op[i];
 
-		R.recorded = MAX(R.recorded, o->t + o->dur);
+		R.recorded = MAX(R.recorded, op_end(o));
 		commits += paces(o);
 	}
 	R.by_commits = commits >= COMMITS_LEAST;
 	for (uint64_t i = first; i < R.ops->nops; i++)
 		if (paces(&R.ops->op[i]))
-			R.r->recorded[part_of(R.ops->op[i].t + R.ops->op[i].dur)]++;
+			R.r->recorded[part_of(op_end(&R.ops->op[i]))]++;
 	for (size_t i = 1; i < RESULT_PARTS; i++)
 		R.r->recorded[i] += R.r->recorded[i - 1];
 	R.most = (uint64_t)((R.spec->first > 0 ? (double)R.spec->first / (double)R.spec->operations : MOST) *
@@ -326,7 +326,7 @@ static void call(uint64_t i)
 	if (paces(o) && replay_now() <= R.recorded)
 		R.r->ended[part_of(replay_now())]++;
 	leave_files(i);
-	R.r->trace_s = MAX(R.r->trace_s, (double)(o->t + o->dur) / 1e9);
+	R.r->trace_s = MAX(R.r->trace_s, (double)op_end(o) / 1e9);
 	replay_tell("measure", (double)R.done / (double)R.ops->nops, false);
 }
 
@@ -365,7 +365,7 @@ static int64_t due(const thread_t *t, uint64_t i)
 	when = free_since + MAX(o->t - MAX(t->recorded_began, t->recorded_done) - waited, 0);
 	if (!R.spec->closed || after == ORDER_NONE)
 		return when;
-	return MAX(when, R.ended[after] + o->t - (R.ops->op[after].t + R.ops->op[after].dur));
+	return MAX(when, R.ended[after] + o->t - op_end(&R.ops->op[after]));
 }
 
 /*
@@ -408,7 +408,7 @@ static void async_main(void *arg)
 		waited(t, o, 0, 0);
 	}
 	for (size_t i = 0; i < t->npending; i++)
-		if (t->pending[i].done == NOT_YET && t->pending[i].recorded_done == o->t + o->dur) {
+		if (t->pending[i].done == NOT_YET && t->pending[i].recorded_done == op_end(o)) {
 			t->pending[i].done = now;
 			break;
 		}
@@ -432,7 +432,7 @@ static void note_pending(thread_t *t, const op_t *o, int64_t done)
 	}
 	if (t->pending == NULL)
 		abort();
-	t->pending[t->npending++] = (pending_t){o->t + o->dur, done};
+	t->pending[t->npending++] = (pending_t){op_end(o), done};
 }
 
 static void begin_async(thread_t *t, uint64_t i)
@@ -525,7 +525,7 @@ static void follow(thread_t *t, uint32_t i)
 		commit_with_others(log_of(sync));
 	t->done = replay_now();
 	t->wait.exact += (double)(t->done - came) / 1e9;
-	t->recorded_done = MAX(t->recorded_done, sync->t + sync->dur);
+	t->recorded_done = MAX(t->recorded_done, op_end(sync));
 	R.order.waited[i] = 0;
 	R.order.after[i] = ORDER_NONE;
 }
@@ -533,25 +533,25 @@ static void follow(thread_t *t, uint32_t i)
 /* Has the sync that the thread waited for before the call ended before what it waited for in the background? */
 static bool syncs_first(uint32_t i)
 {
-	const op_t *stall = &R.ops->op[stalls_for(i)], *sync;
+	uint32_t stall = stalls_for(i), sync = R.order.after[i];
 
-	if (R.order.after[i] == ORDER_NONE)
-		return false;
-	sync = &R.ops->op[R.order.after[i]];
-	return sync->t + sync->dur <= stall->t + stall->dur;
+	return stall != ORDER_NONE && sync != ORDER_NONE && op_end(&R.ops->op[sync]) <= op_end(&R.ops->op[stall]);
 }
 
-/* Closed: the thread could not go on before what writes back had come so far. */
+/* Closed: the thread could not go on before what writes back had come so far, if it waited for that. */
 static void stall(thread_t *t, uint32_t i)
 {
-	const op_t *o = &R.ops->op[stalls_for(i)];
-	int64_t recorded = MAX(t->recorded_began, t->recorded_done), ended = o->t + o->dur;
+	uint32_t stall = stalls_for(i);
+	int64_t recorded = MAX(t->recorded_began, t->recorded_done), ended;
 
+	if (stall == ORDER_NONE)
+		return;
+	ended = op_end(&R.ops->op[stall]);
 	if (!t->background)
 		think(MAX(t->began, t->done) + MIN(stalls_work(), MAX(ended - recorded, 0)), i);
-	if (!order_is_done(&R.order, stalls_for(i)))
+	if (!order_is_done(&R.order, stall))
 		turns_end(t); /* what writes back may be waiting for clients who wait for it */
-	wait_for_call(stalls_for(i));
+	wait_for_call(stall);
 	t->done = replay_now();
 	t->recorded_done = MAX(t->recorded_done, ended);
 }
@@ -712,7 +712,7 @@ static void begin_turn(thread_t *t, uint32_t i)
 {
 	uint32_t after = R.order.after[i];
 	const op_t *o = &R.ops->op[i], *sync = after != ORDER_NONE ? &R.ops->op[after] : NULL;
-	int64_t rest = sync != NULL ? o->t - (sync->t + sync->dur) : 0;
+	int64_t rest = sync != NULL ? o->t - op_end(sync) : 0;
 
 	R.order.after[i] = ORDER_NONE; /* it waits for its turn, not for that sync */
 	think(due(t, i) - rest, i);
@@ -724,7 +724,7 @@ static void thread_main(void *arg)
 {
 	thread_t *t = arg;
 	uint64_t room;
-	bool stalls, later;
+	bool later;
 
 	for (uint32_t i = t->next; i != ORDER_NONE; i = R.order.next_of_thread[i]) {
 		const op_t *o = &R.ops->op[i];
@@ -732,9 +732,8 @@ static void thread_main(void *arg)
 		has_come(t, o->t, false);
 		while (!take_in(t, o->t))
 			(void)vtime_wait(&t->waiting, VTIME_NEVER);
-		stalls = stalls_for(i) != ORDER_NONE;
-		later = stalls && syncs_first(i);
-		if (stalls && !later)
+		later = syncs_first(i);
+		if (!later)
 			stall(t, i);
 		if (t->holds == NULL && R.order.after[i] != ORDER_NONE && followed(i))
 			follow(t, i);
@@ -765,7 +764,7 @@ static void thread_main(void *arg)
 		if (o->via == VIA_AIO)
 			note_pending(t, o, t->done);
 		else
-			t->recorded_done = MAX(t->recorded_done, o->t + o->dur);
+			t->recorded_done = MAX(t->recorded_done, op_end(o));
 		waited(t, o, t->done - t->began, (int64_t)room);
 	}
 	while (!take_in(t, INT64_MAX))
