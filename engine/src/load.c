@@ -59,9 +59,10 @@ static int load_file(rfile_t *f, uint64_t *done, uint64_t total)
 
 /* --- what the trace touches --- */
 
-#define LOADED_LEAST 32           /* records of the files of a kind, to know what they come to … */
-#define LOADED_BYTES (8ULL << 20) /* … and bytes of them */
-#define UNTOUCHED "untouched"     /* a file that is there only for that */
+#define LOADED_LEAST 32            /* records of the files of a kind, to know what they come to … */
+#define LOADED_BYTES (8ULL << 20)  /* … and bytes of them */
+#define SMALL_BYTES (256ULL << 20) /* … and of files of one record that nothing touches: more come to what these do */
+#define UNTOUCHED "untouched"      /* a file that is there only for that */
 
 /* Files of one dataset and content: their records come to the same. */
 static bool of_kind(const rfile_t *f, int dataset, const content_t *content)
@@ -87,7 +88,7 @@ static const rfile_t *of_kind_with_other(int dataset, const content_t *content)
 /* Loads so much that it is known what a record comes to; a file of one record has that as its block. */
 static void touch_some(int dataset, const content_t *content)
 {
-	uint64_t rs = R.spec->datasets[dataset].recordsize, records = 0, count = 0, at = 0;
+	uint64_t rs = R.spec->datasets[dataset].recordsize, records = 0, count = 0, at = 0, small = 0;
 	uint64_t wanted, every;
 
 	for (size_t i = 0; i < R.nfiles; i++) {
@@ -95,7 +96,7 @@ static void touch_some(int dataset, const content_t *content)
 
 		if (!of_kind(f, dataset, content))
 			continue;
-		if (f->whole <= rs)
+		if (f->whole <= rs && f->touched.count == 0 && (small += f->whole) <= SMALL_BYTES)
 			touched_mark(&f->touched, 0, 1);
 		records += f->touched.records;
 		count += f->touched.count;
@@ -207,6 +208,15 @@ static double full_records(const rfile_t *f, uint64_t size)
 	if (end > 0 && whole > 0 && !compresses(&R.spec->datasets[f->dataset]))
 		end = rs;
 	return (double)whole + (double)end / (double)rs;
+}
+
+/* … and of those the loaded ones. */
+static double loaded_full_records(const rfile_t *f)
+{
+	const touched_t *t = &f->touched;
+	double last = full_records(f, f->start_size) - (double)(t->records - 1);
+
+	return (double)t->count - (touched_has(t, t->records - 1) ? 1.0 - last : 0.0);
 }
 
 static double records_of(const rfile_t *f)
@@ -357,7 +367,7 @@ static int load_all_touched(void)
 		for (size_t k = 0; k < R.spec->ncontent; k++) {
 			sampled_count_t c, others;
 			const rfile_t *apart = of_kind_with_other((int)d, &R.content[k]);
-			double elsewhere;
+			double elsewhere, full = 0;
 			uint64_t records = 0;
 
 			sampled_count();
@@ -365,6 +375,7 @@ static int load_all_touched(void)
 				if (!of_kind(&R.files[i], (int)d, &R.content[k]))
 					continue;
 				records += R.files[i].touched.count;
+				full += loaded_full_records(&R.files[i]);
 				if ((rc = load_touched(&R.files[i], &R.r->load_bytes, total)) != 0)
 					return rc;
 			}
@@ -377,6 +388,7 @@ static int load_all_touched(void)
 			R.used += (double)c.used;
 			R.allocated += (double)c.allocated;
 			others = c;
+			others.data = (uint64_t)ceil(full);
 			if (apart != NULL && (rc = weigh_untouched(apart, &others)) != 0)
 				return rc;
 			elsewhere = touched_elsewhere((int)d, &R.content[k]);

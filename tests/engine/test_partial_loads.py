@@ -108,6 +108,18 @@ def test_of_files_that_nothing_touches_nothing_is_loaded(tmp_path: Path, half: P
     assert b["space"]["allocated"] == pytest.approx(a["space"]["allocated"], rel=0.03)
 
 
+def test_of_many_small_files_that_nothing_touches_some_are_loaded(tmp_path: Path, half: Path) -> None:
+    """Each is one record; 256 MiB of them tell what the others take."""
+    files, kib = 560, 700 << 10
+    ops = Ops(files=files)
+    ops.add(READ, offset=0, size=8192)
+    s = spec(half, size=[kib] * files, properties={"recordsize": "1M"})
+    full, part = replay(tmp_path, s, ops), replay(tmp_path, {**s, "load": "touched"}, ops)
+    assert part["load"]["write_bytes"] <= (256 << 20) + 2 * kib < full["load"]["write_bytes"]
+    for key in ("files", "logical", "allocated"):
+        assert part["measure"]["space"][key] == pytest.approx(full["measure"]["space"][key], rel=0.03), key
+
+
 def test_a_file_whose_end_was_not_loaded_grows_as_any_other(tmp_path: Path, half: Path) -> None:
     """Behind the end, and far behind it: both are other blocks of pointers than what was loaded."""
     ops, size = Ops(step=100_000_000), 24 * MIB

@@ -11,7 +11,7 @@ import shutil
 import signal
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -38,7 +38,7 @@ from ztune.trace.manifest import (
 from ztune.trace.reader import Trace
 from ztune.trace.recorders import choose
 from ztune.trace.recorders.ebpf import recovered
-from ztune.trace.recorders.files import UNKNOWN, FileTable, Mounts, Selection
+from ztune.trace.recorders.files import UNKNOWN, FileTable, Mounts, Selection, is_storage
 from ztune.trace.recorders.processes import MappedFile, mapped_files
 from ztune.trace.recorders.recorder import MMAP_READ, Harvest, RecorderSession, Start
 from ztune.trace.regions import REGION, WHOLE_BYTES, Tally, kept, sampled_files
@@ -46,10 +46,11 @@ from ztune.trace.roles import RoleRules
 from ztune.trace.schema import Op
 from ztune.trace.spool import Part, Rows
 from ztune.trace.touched import TouchedBlocks
+from ztune.trace.untouched import UntouchedFile, UntouchedFiles, find_untouched
 from ztune.trace.warming import Warmth
 from ztune.trace.windows import Schedule, with_growth
 from ztune.trace.writer import EVENT_DTYPE, TraceWriter
-from ztune.units import format_size
+from ztune.units import counted, format_size
 
 Progress = Callable[[str], None]
 _COLD = Warning_(
@@ -337,7 +338,10 @@ class _Recorded:
         used.update(number for _, number in mapped)
         used.update(number for number in only_read if self._plays_a_role(number))
         used.update(self._warmed())
-        selection = self.table.select(used, highest, self.paths, self.rules)
+        beside = self._untouched(used)
+        untouched = set(self._entered(beside.files)) - used  # a used one has another name, too
+        selection = self.table.select(used | untouched, highest, self.paths, self.rules)
+        idle = len(untouched & selection.ids.keys())
         if len(harvest.windows) > 1:
             parts = (_resolved(rows, selection.numbers) for rows in harvest.rows())
             selection = replace(selection, files=with_growth(selection.files, parts))
@@ -374,8 +378,9 @@ class _Recorded:
             *([_dropped_warning(dropped)] if dropped else []),
             *([_full_warning(self.max_bytes, harvest.duration_ns)] if harvest.full else []),
             *([_COLD] if self.pids and self.warmth is None else []),
+            *_left_out_warning(beside),
             # Where events were lost, files may have been used in these.
-            *([] if selection.files or dropped else [_nothing_warning(self.paths)]),
+            *([] if len(selection.files) > idle or dropped else [_nothing_warning(self.paths)]),
         ]
         compressibility, samples = self._sample(selection.files, touched)
         self.say("reading small files")
@@ -428,6 +433,39 @@ class _Recorded:
         for path, dev, ino, size in self.warmth.still_there() if self.warmth is not None else ():
             if self.rules.role(path) is not None:
                 yield self.table.entered(0, path, dev, ino, size)
+
+    def _untouched(self, used: Set[int]) -> UntouchedFiles:
+        """Find the files with a role that lie beside those used, or below the paths asked for."""
+
+        def wanted(path: str) -> bool:
+            known = self.table.named(path)
+            return (
+                (known is None or known.number not in used)
+                and is_storage(path)
+                and self.rules.role(path) is not None
+            )
+
+        self.say("looking for files that nothing touched")
+        folders = self.paths or set(self._folders(used))
+        return find_untouched(folders, wanted, deep=bool(self.paths))
+
+    def _folders(self, used: Iterable[int]) -> Iterator[Path]:
+        """Yield the folders of used files with a role, where their names are this process's names, too."""
+        for number in used:
+            entry = self.table.numbered(number)
+            if entry is None or entry.deleted or self.rules.role(entry.path) is None:
+                continue
+            with contextlib.suppress(OSError, ValueError):
+                path = Path(entry.path)
+                if path.stat().st_ino == entry.ino:
+                    yield path.parent
+
+    def _entered(self, found: Iterable[UntouchedFile]) -> Iterator[int]:
+        """Enter the files found, but for those known by another device (btrfs, overlays); yield numbers."""
+        inodes = {entry.ino for entry in self.table.entries if not entry.deleted}
+        for file in found:
+            if file.ino not in inodes or self.table.knows(file.dev, file.ino):
+                yield self.table.entered(0, file.path, file.dev, file.ino, file.size)
 
     def _plays_a_role(self, number: int) -> bool:
         entry = self.table.numbered(number)
@@ -685,6 +723,21 @@ def _full_warning(max_bytes: int, duration_ns: int) -> Warning_:
             f"after {duration_ns / 1e9:.0f} s."
         ),
     )
+
+
+def _left_out_warning(found: UntouchedFiles) -> list[Warning_]:
+    if not found.left_out and not found.cut:
+        return []
+    missing = [counted(found.left_out, "smaller one")] if found.left_out else []
+    missing += ["what is in folders that could not be looked at in time"] if found.cut else []
+    return [
+        Warning_(
+            code="untouched",
+            message=f"Of the files that nothing touched while recording {len(found.files)} are in the trace,"
+            f" to count their space; missing: {' and '.join(missing)}.",
+            count=found.left_out,
+        )
+    ]
 
 
 def _nothing_warning(paths: Sequence[Path]) -> Warning_:
