@@ -258,7 +258,7 @@ static void note_written(zio_t *z, const disk_t *d)
 	if (z->io_flags & ZIO_FLAG_DELEGATED)
 		while ((p = zio_walk_parents(z, &zl)) != NULL)
 			note_written(p, d);
-	else if (d->class != VC_CACHE && weights_is_log(d->pool, b->zb_objset, b->zb_object))
+	else if (d->class != VC_CACHE && weights_is_log(d->pool, b->zb_objset, b->zb_object, b->zb_blkid))
 		sampled_written(z);
 }
 

@@ -194,8 +194,10 @@ static int run_weights(const char *rate)
 			continue;
 		else if (sscanf(line, "certain %" SCNu64 " %" SCNu64, &a, &b) == 2 && ncertain < 64)
 			certain[ncertain++] = (weights_range_t){a, b};
-		else if (sscanf(line, "log %" SCNu64, &object) == 1)
-			weights_set_log(0, 1, object);
+		else if (sscanf(line, "own %" SCNu64 " %" SCNu64 " %" SCNu64, &object, &a, &b) == 3)
+			weights_set_own(0, 1, object, (weights_range_t){a, b});
+		else if (sscanf(line, "log %" SCNu64 " %" SCNu64, &object, &a) == 2)
+			(void)printf("%d\n", weights_is_log(0, 1, object, a));
 		else if (sscanf(line, "of %" SCNu64 " %" SCNd64 " %" SCNu64 " %" SCNu64, &object, &level, &a, &b) >= 3)
 			(void)printf("%.6f\n", weights_of((weights_block_t){0, 1, object, level, b}, a).blocks);
 		else if (sscanf(line, "bytes %" SCNu64 " %" SCNd64 " %" SCNu64 " %" SCNu64, &object, &level, &a, &b) >=

@@ -64,6 +64,13 @@ void replay_settle(void)
 	replay_quiesce();
 }
 
+static void note_read(rfile_t *f, uint64_t off, uint64_t len)
+{
+	f->read_first = f->is_read ? MIN(f->read_first, off) : off;
+	f->read_end = MAX(f->read_end, off + len);
+	f->is_read = true;
+}
+
 static int prepare(void)
 {
 	size_t top = R.ops->nfiles;
@@ -138,7 +145,7 @@ static int prepare(void)
 		const op_t *o = &R.ops->op[i];
 
 		if ((o->op == OP_READ || o->op == OP_WARM) && o->file >= 0 && (size_t)o->file < R.nfiles)
-			R.files[o->file].is_read = true;
+			note_read(&R.files[o->file], (uint64_t)MAX(o->offset, 0), (uint64_t)MAX(o->size, 0));
 		if ((o->op == OP_WRITE || o->op == OP_COPY) && o->file >= 0 && (size_t)o->file < R.nfiles)
 			R.files[o->file].is_written = true;
 	}

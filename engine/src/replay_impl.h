@@ -42,8 +42,9 @@ typedef struct {
 	    *untouched; /* what records hold at the start: those that the trace touches, and others */
 	uint8_t *shadow;
 	bool is_read, is_written; /* by the trace */
-	double stands_for;        /* of a sampled file: how many of its calls each of them does */
-	uint64_t whole;           /* bytes of the file of which this is the sample, or its own */
+	uint64_t read_first, read_end;
+	double stands_for; /* of a sampled file: how many of its calls each of them does */
+	uint64_t whole;    /* bytes of the file of which this is the sample, or its own */
 	const spec_file_t *spec;
 	weights_range_t *certain;  /* its records that stand for themselves */
 	double written, stood_for; /* bytes that calls wrote, and what these stand for */

@@ -40,7 +40,7 @@ static mine_t *mine(void)
 }
 
 #define POOLS 16
-static const spa_t *spas[POOLS]; /* by the number in the layout */
+static spa_t *spas[POOLS]; /* by the number in the layout */
 
 void sampled_volume(const fl_volume_t *vol, int pool)
 {
@@ -170,6 +170,8 @@ void sampled_pools_are_new(void)
 	memset(born, 0, sizeof(born));
 }
 
+static uint64_t to_go; /* bytes of blocks of logs that are in the ARC, and will not stay */
+
 uint64_t sampled_arc_limit(uint64_t limit, uint64_t there)
 {
 	double whole = (double)there;
@@ -180,7 +182,7 @@ uint64_t sampled_arc_limit(uint64_t limit, uint64_t there)
 		for (int k = 0; k < TXG_SIZE; k++)
 			if (groups[i][k].txg > spa_last_synced_txg(groups[i][0].dp->dp_spa))
 				whole += groups[i][k].whole;
-	arc_c = limit + (uint64_t)(whole * (1.0 - 1.0 / weights_rate()));
+	arc_c = limit + (uint64_t)(whole * (1.0 - 1.0 / weights_rate())) + to_go;
 	return arc_c;
 }
 
@@ -223,39 +225,101 @@ int arc_tempreserve_space(spa_t *spa, uint64_t reserve, uint64_t txg)
 	return error;
 }
 
-static struct written {
+/* Blocks of logs that will not stay in the ARC. */
+typedef struct {
 	spa_t *spa;
+	uint64_t objset, object, number;
 	blkptr_t bp;
-} *written;
+} written_t;
+static written_t *written;
 static size_t nwritten, written_room;
+
+/* Of some files, the block that was written last. */
+static struct {
+	uint64_t objset, object, number;
+} latest[256];
+
+static size_t place_of(uint64_t objset, uint64_t object)
+{
+	return (size_t)((objset * 0x9e3779b97f4a7c15ULL + object * 0xbf58476d1ce4e5b9ULL) >> 56);
+}
+
+/* Whether a log has gone on to another block.  One that it goes on in would be read again. */
+static bool is_left(const written_t *w)
+{
+	size_t i = place_of(w->objset, w->object);
+
+	return latest[i].objset == w->objset && latest[i].object == w->object && latest[i].number != w->number;
+}
+
+/* Older versions do not tell whether a block is in the ARC: there it is as is likely. */
+static bool is_in_arc(const written_t *w, bool likely)
+{
+#if OPENZFS_NUMBER >= 20300
+	(void)likely;
+	return (arc_cached(w->spa, &w->bp) & ARC_CACHED_IN_L1) != 0;
+#else
+	(void)w;
+	return likely;
+#endif
+}
 
 void sampled_written(const void *zio)
 {
 	const zio_t *z = zio, *logical = z->io_logical;
 	const zbookmark_phys_t *b = &z->io_bookmark;
 	uint64_t h = (b->zb_object * 0x9e3779b97f4a7c15ULL + b->zb_blkid) * 0xbf58476d1ce4e5b9ULL;
+	const written_t *last = nwritten > 0 ? &written[nwritten - 1] : NULL;
+	size_t i = place_of(b->zb_objset, b->zb_object);
 
 	if (logical == NULL || logical->io_bp == NULL || logical->io_type != ZIO_TYPE_WRITE || b->zb_level != 0 ||
-	    (int64_t)b->zb_object <= 0 || logical->io_prop.zp_type != DMU_OT_PLAIN_FILE_CONTENTS ||
-	    (double)(h >> 32) * weights_rate() < 4294967296.0)
+	    (int64_t)b->zb_object <= 0 || logical->io_prop.zp_type != DMU_OT_PLAIN_FILE_CONTENTS)
 		return;
+	latest[i].objset = b->zb_objset;
+	latest[i].object = b->zb_object;
+	latest[i].number = b->zb_blkid;
+	if ((double)(h >> 32) * weights_rate() < 4294967296.0)
+		return;
+	/* A record that several syncs of a group write is there once. */
+	if (last != NULL && last->objset == b->zb_objset && last->object == b->zb_object &&
+	    last->number == b->zb_blkid) {
+		to_go -= MIN(BP_GET_PSIZE(&last->bp), to_go);
+		nwritten--;
+	}
 	if (nwritten == written_room &&
 	    (written = realloc(written, (written_room = written_room * 2 + 1024) * sizeof(*written))) == NULL)
 		abort();
-	written[nwritten++] = (struct written){z->io_spa, *logical->io_bp};
+	written[nwritten++] = (written_t){z->io_spa, b->zb_objset, b->zb_object, b->zb_blkid, *logical->io_bp};
+	to_go += BP_GET_PSIZE(logical->io_bp);
 }
 
 void sampled_let_go(void)
 {
+	static uint64_t before;
+	uint64_t ended = 0, there = 0;
 	size_t n = 0;
 
+	for (int i = 0; i < POOLS; i++)
+		ended += spas[i] != NULL ? spa_last_synced_txg(spas[i]) : 0;
+	if (ended == before)
+		return;
+	before = ended;
 	for (size_t i = 0; i < nwritten; i++) {
-		if (BP_BIRTH(&written[i].bp) + 2 > spa_last_synced_txg(written[i].spa))
-			written[n++] = written[i];
-		else
-			arc_freed(written[i].spa, &written[i].bp);
+		const written_t w = written[i];
+		uint64_t birth = BP_BIRTH(&w.bp), synced = spa_last_synced_txg(w.spa);
+		bool goes = birth + 2 <= synced || (birth <= synced && is_left(&w));
+
+		if (goes)
+			arc_freed(w.spa, &w.bp);
+		if (birth + 2 <= synced)
+			continue;
+		/* One that is still in use has not gone, and is tried again. */
+		if (is_in_arc(&w, !goes))
+			there += BP_GET_PSIZE(&w.bp);
+		written[n++] = w;
 	}
 	nwritten = n;
+	to_go = there;
 }
 
 /* --- records that are not there --- */

@@ -17,15 +17,18 @@ void sampled_volume(const fl_volume_t *vol, int pool);
 
 /*
  * Sets the ARC's limit: this, and what would be a smaller part of a larger ARC: so many bytes that are there whatever was
- * sampled, and what is dirty of files that stand for themselves.
+ * sampled, what is dirty of files that stand for themselves, and blocks of logs that will not stay.
  */
 uint64_t sampled_arc_limit(uint64_t limit, uint64_t whole);
 
 /*
- * A block of a log was written (zio_t).  In the ARC of a sample it would take so many times the
- * part that it has of the whole: one in so many stays there, the others go two groups later.
+ * A block of a log was written (zio_t).  In the ARC of a sample it would take so many times the part that it has of the
+ * whole: one in so many stays there, the others go when their group has ended and the log is at another block, or two
+ * groups later.  As long as they are there the ARC has room for them on top: beside what is dirty, which OpenZFS keeps
+ * once more as it was written.
  */
 void sampled_written(const void *zio);
+/* A call begins: what a group that has ended meanwhile wrote goes. */
 void sampled_let_go(void);
 
 /*

@@ -45,8 +45,9 @@ void stands_set(rfile_t *f)
 	if (R.spec->rate <= 1 || f->f == NULL)
 		return;
 	if (f->stands_for <= 1.0) {
-		if (!f->is_read)
-			weights_set_log(f->pool, fl_volume_objset(R.vols[f->dataset]), fl_object(f->f));
+		const weights_range_t read = {f->read_first / rs, (f->read_end + rs - 1) / rs - f->read_first / rs};
+
+		weights_set_own(f->pool, fl_volume_objset(R.vols[f->dataset]), fl_object(f->f), read);
 		return;
 	}
 	weights_set(f->pool, fl_volume_objset(R.vols[f->dataset]), fl_object(f->f), &file);
@@ -79,7 +80,15 @@ static double whole_bytes(const rfile_t *f)
 	return certain + (f->is_read ? rest * (R.spec->rate - f->stands_for) / (R.spec->rate - 1.0) : 0.0);
 }
 
-/* As the caches begin to fill: what is in the ARC already, and what will be of files that are read whole. */
+/* Of a file, the share between the first and the last byte that is read: of a log perhaps its first page. */
+static double share_read(const rfile_t *f)
+{
+	uint64_t end = MIN(f->read_end, f->start_size);
+
+	return end > f->read_first ? (double)(end - f->read_first) / (double)f->start_size : 0.0;
+}
+
+/* As the caches begin to fill: what is in the ARC already, and what will be of what is read of files that are whole. */
 void stands_note_whole(void)
 {
 	uint64_t size, evictable;
@@ -93,7 +102,7 @@ void stands_note_whole(void)
 		double ratio = f->logical > 0 ? MIN(f->compressed / f->logical, 1.0) : 1.0;
 
 		if (f->f != NULL && f->is_read && f->stands_for <= 1.0)
-			R.whole += sampled_used(f->f);
+			R.whole += (uint64_t)((double)sampled_used(f->f) * share_read(f));
 		else if (f->f != NULL && f->stands_for > 1.0)
 			R.whole += (uint64_t)(whole_bytes(f) * ratio);
 	}

@@ -15,8 +15,9 @@
 typedef struct {
 	uint64_t objset, object; /* object 0: free */
 	int pool;
-	bool log;
-	double rate; /* of the file */
+	bool own;             /* it stands for itself */
+	weights_range_t read; /* then */
+	double rate;          /* of the file */
 	const weights_range_t *certain;
 	size_t ncertain;
 	double level[LEVELS];  /* blocks of the whole for each of the sample's */
@@ -188,7 +189,7 @@ weight_t weights_of(weights_block_t b, uint64_t txg)
 	if (e == NULL || (b.level == 0 && is_certain(e, b)))
 		return (weight_t){1.0, 1.0};
 	blocks = e->level[l];
-	if (!e->log && b.level > 0)
+	if (!e->own && b.level > 0)
 		share = share_of_dirty(dataset_of(b.pool, b.objset), l, txg);
 	if (share > 0 && share < 1 && is_certain(e, b))
 		blocks = 1.0 + (blocks - 1.0) * share;
@@ -206,7 +207,7 @@ double weights_dirtied(weights_block_t b, uint64_t txg)
 	if (e == NULL || (b.level == 0 && is_certain(e, b)))
 		return 1.0;
 	d = dataset_of(b.pool, b.objset);
-	if (e->log || b.level == 0 || d == SPEC_DATASETS || datasets[d].blocks[l] <= 0)
+	if (e->own || b.level == 0 || d == SPEC_DATASETS || datasets[d].blocks[l] <= 0)
 		return e->level[l];
 	if (datasets[d].group[txg % GROUPS].txg != txg) {
 		memset(&datasets[d].group[txg % GROUPS], 0, sizeof(datasets[d].group[0]));
@@ -222,19 +223,22 @@ double weights_dirtied(weights_block_t b, uint64_t txg)
 	    (share_of_whole(before + each, e->rate / e->level[l]) - share_of_whole(before, e->rate / e->level[l]));
 }
 
-void weights_set_log(int pool, uint64_t objset, uint64_t object)
+void weights_set_own(int pool, uint64_t objset, uint64_t object, weights_range_t read)
 {
 	entry_t *e;
 
 	(void)make(pool, objset, object, &e);
 	for (int k = 0; k < LEVELS; k++)
 		e->level[k] = e->larger[k] = 1.0;
-	e->log = true;
+	e->own = true;
+	e->read = read;
 }
 
-bool weights_is_log(int pool, uint64_t objset, uint64_t object)
+bool weights_is_log(int pool, uint64_t objset, uint64_t object, uint64_t number)
 {
-	return used > 0 && object != 0 && find(table, room, pool, objset, object)->log;
+	const entry_t *e = used > 0 && object != 0 ? find(table, room, pool, objset, object) : NULL;
+
+	return e != NULL && e->own && (number < e->read.first || number >= e->read.first + e->read.n);
 }
 
 void weights_logged(int pool, uint64_t objset, uint64_t bytes, double each)

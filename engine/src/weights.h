@@ -53,9 +53,10 @@ weight_t weights_of(weights_block_t block, uint64_t txg);
 /* A block is the first time dirty in a transaction group: how many more there are then of the whole. */
 double weights_dirtied(weights_block_t block, uint64_t txg);
 
-/* It is a file that nothing reads, and stands for itself: a log. */
-void weights_set_log(int pool, uint64_t objset, uint64_t object);
-bool weights_is_log(int pool, uint64_t objset, uint64_t object);
+/* It is a file that stands for itself.  read: its records between the first and the last that the trace reads. */
+void weights_set_own(int pool, uint64_t objset, uint64_t object, weights_range_t read);
+/* Whether a block of data is of such a file, and nothing reads it: as nearly all of a log. */
+bool weights_is_log(int pool, uint64_t objset, uint64_t object, uint64_t number);
 
 /* A file's data, each byte of which stands for so many, goes to the log of its dataset with what is written to that next. */
 void weights_logged(int pool, uint64_t objset, uint64_t bytes, double each);

@@ -24,7 +24,14 @@ def ask(*lines: str) -> list[float]:
 
 
 def test_what_is_not_sampled_stands_for_itself() -> None:
-    assert ask("of 7 0 0", "log 9", "of 9 0 5", "of 9 1 5", "dirtied 9 0 5", "of 0 0 0") == [1.0] * 5
+    assert ask("of 7 0 0", "own 9 0 0", "of 9 0 5", "of 9 1 5", "dirtied 9 0 5", "of 0 0 0") == [1.0] * 5
+
+
+def test_a_log_is_what_nothing_reads_of_a_file_that_stands_for_itself() -> None:
+    # Its first three records are read.
+    assert ask("set 7 800 100 1", "own 9 0 3", "own 10 0 0", "log 9 2", "log 9 3", "log 10 0", "log 7 0") == [
+        0, 1, 1, 0
+    ]  # fmt: skip
 
 
 def test_a_record_stands_for_as_many_as_the_rate_and_a_block_above_for_those_of_the_whole() -> None:
