@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import heapq
 import os
 import stat
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
+
+from ztune.onhost.host import noatime
 
 MOST = 1 << 15
 """Files that are taken, the largest first: a trace has each with its names in a file of JSON."""
@@ -59,31 +62,25 @@ def find_untouched(
         if folder in seen:
             continue
         seen.add(folder)
-        for entry in _entries(folder):
-            if cut := time.monotonic() > until:
-                break
-            if entry.is_dir(follow_symlinks=False):
-                todo += [entry.path] if deep else []
-            elif wanted(entry.path) and (found := _found(entry)) is not None:
-                count += 1
-                (heapq.heappush if len(largest) < most else heapq.heappushpop)(largest, found)
+        with contextlib.suppress(OSError), noatime.entries(folder) as entries:
+            for entry in entries:
+                if cut := time.monotonic() > until:
+                    break
+                path = f"{folder.rstrip('/')}/{entry.name}"
+                if entry.is_dir(follow_symlinks=False):
+                    todo += [path] if deep else []
+                elif wanted(path) and (found := _found(path, entry)) is not None:
+                    count += 1
+                    (heapq.heappush if len(largest) < most else heapq.heappushpop)(largest, found)
     files = sorted(largest, key=lambda file: file.path)
     return UntouchedFiles(tuple(files), count - len(files), cut)
 
 
-def _entries(folder: str) -> Iterator[os.DirEntry[str]]:
-    try:
-        with os.scandir(folder) as entries:
-            yield from entries
-    except OSError:
-        return
-
-
-def _found(entry: os.DirEntry[str]) -> UntouchedFile | None:
+def _found(path: str, entry: os.DirEntry[str]) -> UntouchedFile | None:
     try:
         known = entry.stat(follow_symlinks=False)
     except OSError:
         return None
     if not stat.S_ISREG(known.st_mode) or known.st_size == 0:
         return None
-    return UntouchedFile(known.st_size, entry.path, known.st_dev, known.st_ino)
+    return UntouchedFile(known.st_size, path, known.st_dev, known.st_ino)
