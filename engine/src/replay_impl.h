@@ -124,6 +124,7 @@ typedef struct {
 	uint64_t most, paced; /* of what tells the pace: how many are most, and how many have ended */
 	int rc;
 	vqueue_t waiting;          /* who waits for the threads */
+	double rows, rows_owed;    /* closed: of waits for another's sync that are no commits, how many are for a row */
 	commits_t logs[SPEC_LOGS]; /* whose commits go together */
 	/* Closed: how far those have come whose commits are the job's, and who waits for that. */
 	struct {

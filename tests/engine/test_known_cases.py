@@ -634,6 +634,56 @@ def test_closed_who_comes_too_late_for_another_s_commit_has_one_of_its_own(
     assert more > rounds // 2 if late else more == 0
 
 
+def test_closed_who_waits_for_a_told_log_is_covered_but_for_those_who_wait_for_rows(
+    tmp_path: Path, noise: Path
+) -> None:
+    """Four threads commit one after the other on a fast disk, so that each has waited for the one before; a
+    fifth one's commits were others'. On a slow disk those who come to the log meanwhile are covered by the
+    next sync, but for the half of the operations that wait for a row.
+    """
+    rounds, found = 50, {}
+    ops = Ops(step=0, dur=0)
+    for i in range(rounds):
+        for thread in range(4):
+            ops.t += 150_000
+            ops.add(WRITE, offset=(4 * i + thread) * 8192, size=8192, thread=thread)
+            ops.add(FSYNC, thread=thread, dur=100_000, step=100_000)
+        ops.t += 50_000
+        ops.add(READ, offset=0, size=512, thread=4)
+    ops.add(FSYNC, thread=4)
+    for logs in (False, True):
+        s = spec(noise, properties={"recordsize": "8K"}, profile="hdd", closed=True, operations=5 * rounds)
+        found[logs] = replay(tmp_path, {**s, "logs": [[0]]} if logs else s, ops)["measure"]
+    joined = {logs: one["model"]["joined_commits"] for logs, one in found.items()}
+    assert joined[False] < joined[True]
+    # 108 if none waits for a row, and 250, one each, if all do.
+    assert 130 < found[True]["zil"]["commits"] < 200 < found[False]["zil"]["commits"]
+
+
+def test_closed_who_has_a_log_s_lock_does_not_wait_for_a_processor(tmp_path: Path, noise: Path) -> None:
+    """Sixteen threads work for 3 ms and commit, all on one processor. Who has written the log syncs it
+    at once, since it was at work; else others would come to wait for it, and share its sync.
+    """
+    rounds, threads = 40, 16
+    ops = Ops(step=0, dur=0)
+    for i in range(rounds):
+        for thread in range(threads):
+            ops.t += 170_000
+            ops.add(WRITE, offset=(threads * i + thread) * 8192, size=8192, thread=thread, dur=5_000)
+            ops.t += 6_000
+            ops.add(FSYNC, thread=thread, dur=20_000)
+            ops.t += 20_000
+    ops.t += 10_000
+    ops.add(READ, offset=0, size=512, thread=threads)
+    ops.t += 10_000
+    ops.add(FSYNC, thread=threads)
+    s = spec(noise, properties={"recordsize": "8K"}, profile="nvme", closed=True, logs=[[0]])
+    s |= {"operations": (threads + 1) * rounds, "processor": {"cores": 1, "rates": []}}
+    found = replay(tmp_path, s, ops)["measure"]
+    # 91 of 640; 370 if it waits.
+    assert found["model"]["joined_commits"] < 200
+
+
 def test_closed_who_waits_for_a_slow_sync_is_covered_by_the_next(tmp_path: Path, noise: Path) -> None:
     """Three threads commit one after the other on a fast disk; on a slow one two of them wait for the first,
     and one of these syncs for both. A fourth never syncs: its commits were others'.
