@@ -105,15 +105,21 @@ static void find_pauses(uint64_t first, int64_t *idle, seen_t *seen)
 	underway_free(&background);
 }
 
-/* From which bin on pauses are longer than usual; none where they are not so more often beside the background's calls. */
+/*
+ * From which bin on pauses are longer than usual; none where they are not so more often beside the background's calls, or
+ * most that are longer have none of these in them: a long pause has one more easily, also if nobody waits.
+ */
 static void find_usual(seen_t *s)
 {
+	uint64_t longer;
+
 	s->usual = BINS;
 	if (s->alone.n < LEAST)
 		return;
 	while (s->usual > 0 && (double)from(&s->alone, s->usual) < (1.0 - USUAL) * (double)s->alone.n)
 		s->usual--;
-	if ((double)from(&s->beside, s->usual + 1) < MORE_OFTEN * (1.0 - USUAL) * (double)s->beside.n)
+	longer = from(&s->beside, s->usual + 1);
+	if ((double)longer < MORE_OFTEN * (1.0 - USUAL) * (double)s->beside.n || longer < from(&s->alone, s->usual + 1))
 		s->usual = BINS;
 }
 

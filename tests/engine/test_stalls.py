@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 from typing import Literal
 
 import pytest
-from engine_build import FSYNC, MIB, READ, WRITE, Ops, replay, spec
+from engine_build import FSYNC, MIB, READ, WRITE, Ops, group, replay, spec
 
 MS = 1_000_000
 CLIENTS = 4
@@ -76,3 +77,38 @@ def test_clients_that_went_on_beside_the_cleaners_wait_for_none(
     whose: tuple[Cleaners, ...] = ("none", cleaners)
     alone, beside = (most_s(tmp_path, noise, recorded(who, clients_wait=False)) for who in whose)
     assert beside == pytest.approx(alone, rel=0.1)
+
+
+def test_long_pauses_that_mostly_have_no_cleaner_s_call_in_them_are_the_clients_own(
+    tmp_path: Path, noise: Path
+) -> None:
+    """Each client commits every 0.8 ms, and does nothing for 5 ms in every 20, whatever the cleaner does. That
+    reads ten pages in every 21 ms: a fourth of the long pauses have its calls in them, of the short ones a
+    twenty-fifth. On a hard disk the cleaner would take four times as long as the clients.
+    """
+    r = random.Random(1)
+    took = {}
+    for cleans in (False, True):
+        calls: list[tuple[int, int, dict[str, int]]] = []
+        for client in range(CLIENTS):
+            for at in range(client * MS // 5, 400 * MS, 4 * MS // 5):
+                if (at + client * 5 * MS) % (20 * MS) >= 5 * MS:
+                    where = {"thread": client, "offset": at // 100_000 % 1000 * 8192}
+                    calls.append((at, WRITE, {**where, "size": 8192, "dur": 1000}))
+                    calls.append((at + 2000, FSYNC, {"thread": client, "dur": 20_000}))
+        for at in range(17 * MS, 400 * MS if cleans else 0, 21 * MS):
+            for i in range(10):
+                page = {"file": 1, "thread": CLIENTS, "offset": r.randrange(1 << 13) * 8192, "size": 8192}
+                calls.append((at + i * 2000, READ, {**page, "dur": 1000}))
+            calls.append((at + 20_000, WRITE, {**page, "dur": 1000}))
+        ops = Ops(step=0, dur=0)
+        for at, op, call in sorted(calls, key=lambda timed: timed[0]):
+            ops.t = at
+            ops.add(op, **call)
+        s = spec(
+            noise, size=[8 * MIB, 64 * MIB], properties={"recordsize": "8K"}, closed=True,
+            vdevs=[group("data", "stripe", 1, "hdd"), group("log", "stripe", 1)],
+        )  # fmt: skip
+        found = replay(tmp_path, {**s, "logs": [[0]], "load": "touched"}, ops)["measure"]
+        took[cleans] = found["model"]["most_s"]
+    assert took[True] == pytest.approx(took[False], rel=0.1)
