@@ -95,8 +95,10 @@ static bool take_log(commits_t *log, uint64_t mine)
 	while (log->held && log->covered < mine)
 		(void)vtime_wait(&log->waiting, VTIME_NEVER);
 	log->leaders--;
-	if (log->covered >= mine)
+	if (log->covered >= mine) {
+		vtime_wake(&log->waiting, true); /* who waits for it to take the lock waits for nobody */
 		return false;
+	}
 	log->held = true;
 	return true;
 }
@@ -820,6 +822,7 @@ static void thread_main(void *arg)
 int threads_run(uint64_t first)
 {
 	uint64_t before;
+	int64_t until;
 
 	order_make(&R.order, R.ops, first, R.nfiles,
 	    (R.spec->verify ? ORDER_STRICT : 0) | (R.spec->closed || R.spec->nlogs > 0 ? ORDER_WAITED : 0));
@@ -858,8 +861,12 @@ int threads_run(uint64_t first)
 	}
 	while (R.threads_left > 0 && R.rc == 0) {
 		before = R.done;
-		if (!vtime_wait(&R.waiting, vtime_now() + STUCK_NS) && R.done == before && R.in_call > 0)
-			return err_set(R.err, "OpenZFS does not answer a call of the trace: %llu of %llu are done.",
+		/* Closed: between calls no thread does anything for longer than the recording took. */
+		until = vtime_now() + STUCK_NS + (R.spec->closed ? R.recorded : 0);
+		if (!vtime_wait(&R.waiting, until) && R.done == before && (R.in_call > 0 || R.spec->closed))
+			return err_set(R.err, "%s: %llu of %llu are done.",
+				   R.in_call > 0 ? "OpenZFS does not answer a call of the trace"
+						 : "The trace's threads wait for each other's calls for ever",
 				   (unsigned long long)R.done, (unsigned long long)(R.ops->nops - first)),
 			       EXIT_FAILED;
 	}

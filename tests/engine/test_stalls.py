@@ -82,7 +82,7 @@ def test_clients_that_went_on_beside_the_cleaners_wait_for_none(
 def test_long_pauses_that_mostly_have_no_cleaner_s_call_in_them_are_the_clients_own(
     tmp_path: Path, noise: Path
 ) -> None:
-    """Each client commits every 0.8 ms, and does nothing for 5 ms in every 20, whatever the cleaner does. That
+    """Each client commits every 0.8 ms, and does nothing for 5 ms in every 20, whatever the cleaner does. It
     reads ten pages in every 21 ms: a fourth of the long pauses have its calls in them, of the short ones a
     twenty-fifth. On a hard disk the cleaner would take four times as long as the clients.
     """
