@@ -564,7 +564,8 @@ static void stall(thread_t *t, uint32_t i)
 	uint32_t stall = stalls_for(i);
 	int64_t recorded = MAX(t->recorded_began, t->recorded_done), ended;
 
-	if (stall == ORDER_NONE)
+	/* Who has a log's lock waits for nobody: what writes back may be waiting for it. */
+	if (stall == ORDER_NONE || t->holds != NULL)
 		return;
 	ended = op_end(&R.ops->op[stall]);
 	if (!t->background)
