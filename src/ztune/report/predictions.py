@@ -49,13 +49,13 @@ def predicted_load(r: Recommendation, most: int | None = None) -> PredictedLoad 
     base = next((row.values.get("speed") for row in known if row.baseline), None)
     meaning = (
         "Predicted, not measured. The database's own background work and its processor time stay as "
-        "recorded, and so does how many commits share one sync."
+        "recorded, and so does how many commits share one sync, but of PostgreSQL, MariaDB and MySQL."
     )
     if base:
         meaning = (
             "Predicted, not measured. The database's processor time stays as recorded; its background work "
-            "keeps step with the clients. Throughput is a multiple of the base's, with clients that go as "
-            f"fast as they can. {ACCURACY}"
+            "keeps step with the clients; how often these wait for each other's rows is not known. "
+            f"Throughput is a multiple of the base's, with clients that go as fast as they can. {ACCURACY}"
         )
         unit = "operation" if r.recorded is None else r.recorded.unit
         told = any(set(_OPERATIONS) & row.values.keys() for row in rows)
