@@ -476,30 +476,28 @@ static bool arrives(uint32_t i)
 	return R.order.file[R.ops->op[i].file].arrives;
 }
 
+/* True for this share of the times that it is asked, evenly. */
+static bool is_due(double share, double *owed)
+{
+	*owed += share;
+	if (*owed < 1.0)
+		return false;
+	*owed -= 1.0;
+	return true;
+}
+
 /* Did the thread commit before this call, by the sync of another? */
 static bool followed(uint32_t i)
 {
 	commits_t *log = log_of(&R.ops->op[R.order.after[i]]);
 
-	if (log == NULL || R.order.before[i] < 0)
-		return false;
-	log->owed += log->share;
-	if (log->owed < 1.0)
-		return false;
-	log->owed -= 1.0;
-	return true;
+	return log != NULL && R.order.before[i] >= 0 && is_due(log->share, &log->owed);
 }
 
 /* Does the thread wait for the sync that it waited for, before this call, when recorded? */
 static bool waits(uint32_t i)
 {
-	if (!arrives(R.order.after[i]))
-		return true;
-	R.rows_owed += R.rows;
-	if (R.rows_owed < 1.0)
-		return false;
-	R.rows_owed -= 1.0;
-	return true;
+	return !arrives(R.order.after[i]) || is_due(R.rows, &R.rows_owed);
 }
 
 #define COVERS_NS 100000 /* a thread waits so long for the sync that is to cover it, at least */
@@ -687,6 +685,20 @@ static void add_write(commits_t *log, uint32_t call)
 	log->writes[log->nwrites++] = call;
 }
 
+/* What is written to the logs that the replay is told of is so in the order of the trace, whoever comes first. */
+static void come_as_they_come(uint64_t first)
+{
+	for (size_t i = 0; i < R.nfiles; i++)
+		if (R.files[i].known && R.files[i].log >= 0)
+			order_by_arrival(&R.order, (int32_t)i);
+	for (uint64_t i = first; i < R.ops->nops; i++) {
+		commits_t *log = log_of(&R.ops->op[i]);
+
+		if (log != NULL && syncs_next(i, log))
+			add_write(log, (uint32_t)i);
+	}
+}
+
 /*
  * Closed: of the operations, the share that waits for a row until another has committed, where threads come to their logs as
  * they come.  A recording does not tell: that another's sync ended while a thread was in no call may be such a wait, one for
@@ -730,21 +742,13 @@ static void find_logs(uint64_t first)
 		shares = shares || R.logs[k].share > 0;
 	}
 	R.rows = R.spec->closed && others > 0 ? MIN(1.0, ROWS * most / others) : 0.0;
-	for (size_t i = 0; i < R.nfiles; i++)
-		if (!shares)
-			R.files[i].log = -1;
-		else if (told && R.files[i].known && R.files[i].log >= 0)
-			order_by_arrival(&R.order, (int32_t)i);
-	if (!shares) {
-		turns_find(first);
+	if (shares && told)
+		come_as_they_come(first);
+	if (shares)
 		return;
-	}
-	for (uint64_t i = first; i < R.ops->nops && told; i++) {
-		commits_t *log = log_of(&R.ops->op[i]);
-
-		if (log != NULL && syncs_next(i, log))
-			add_write(log, (uint32_t)i);
-	}
+	for (size_t i = 0; i < R.nfiles; i++)
+		R.files[i].log = -1;
+	turns_find(first);
 }
 
 /* Closed: the thread waits for its turn when what it did before it waited is done, and does the rest of it then. */

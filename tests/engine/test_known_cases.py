@@ -634,6 +634,24 @@ def test_closed_who_comes_too_late_for_another_s_commit_has_one_of_its_own(
     assert more > rounds // 2 if late else more == 0
 
 
+def commits_in_turn(rounds: int, threads: int, pause: int, *, reads_after: int | None = None) -> Ops:
+    """Threads commit one after the other, each in 0.1 ms, ``pause`` ns after the one before. One more reads
+    so long after each round and syncs at the end alone; None: there is no such thread.
+    """
+    ops = Ops(step=0, dur=0)
+    for i in range(rounds):
+        for thread in range(threads):
+            ops.t += pause
+            ops.add(WRITE, offset=(threads * i + thread) * 8192, size=8192, thread=thread)
+            ops.add(FSYNC, thread=thread, dur=100_000, step=100_000)
+        if reads_after is not None:
+            ops.t += reads_after
+            ops.add(READ, offset=0, size=512, thread=threads)
+    if reads_after is not None:
+        ops.add(FSYNC, thread=threads)
+    return ops
+
+
 def test_closed_who_waits_for_a_told_log_is_covered_but_for_those_who_wait_for_rows(
     tmp_path: Path, noise: Path
 ) -> None:
@@ -642,15 +660,7 @@ def test_closed_who_waits_for_a_told_log_is_covered_but_for_those_who_wait_for_r
     next sync, but for the half of the operations that wait for a row.
     """
     rounds, found = 50, {}
-    ops = Ops(step=0, dur=0)
-    for i in range(rounds):
-        for thread in range(4):
-            ops.t += 150_000
-            ops.add(WRITE, offset=(4 * i + thread) * 8192, size=8192, thread=thread)
-            ops.add(FSYNC, thread=thread, dur=100_000, step=100_000)
-        ops.t += 50_000
-        ops.add(READ, offset=0, size=512, thread=4)
-    ops.add(FSYNC, thread=4)
+    ops = commits_in_turn(rounds, 4, 150_000, reads_after=50_000)
     for logs in (False, True):
         s = spec(noise, properties={"recordsize": "8K"}, profile="hdd", closed=True, operations=5 * rounds)
         found[logs] = replay(tmp_path, {**s, "logs": [[0]]} if logs else s, ops)["measure"]
@@ -689,15 +699,7 @@ def test_closed_who_waits_for_a_slow_sync_is_covered_by_the_next(tmp_path: Path,
     and one of these syncs for both. A fourth never syncs: its commits were others'.
     """
     rounds, found = 20, {}
-    ops = Ops(step=0, dur=0)
-    for i in range(rounds):
-        for thread in range(3):
-            ops.t += 200_000
-            ops.add(WRITE, offset=(3 * i + thread) * 8192, size=8192, thread=thread)
-            ops.add(FSYNC, thread=thread, dur=100_000, step=100_000)
-        ops.t += 100_000
-        ops.add(READ, offset=0, size=512, thread=3)
-    ops.add(FSYNC, thread=3)
+    ops = commits_in_turn(rounds, 3, 200_000, reads_after=100_000)
     for operations in (0, 4 * rounds):
         s = spec(noise, properties={"recordsize": "8K"}, profile="hdd", closed=True, operations=operations)
         found[operations > 0] = replay(tmp_path, s, ops)["measure"]
@@ -795,12 +797,7 @@ def test_open_who_waits_for_a_log_is_covered_by_the_next_sync(tmp_path: Path, no
     and one of these writes and syncs for both: in one write, since what they write lies side by side.
     """
     rounds, found = 20, {}
-    ops = Ops(step=0, dur=0)
-    for i in range(rounds):
-        for thread in range(3):
-            ops.t += 200_000
-            ops.add(WRITE, offset=(3 * i + thread) * 8192, size=8192, thread=thread)
-            ops.add(FSYNC, thread=thread, dur=100_000, step=100_000)
+    ops = commits_in_turn(rounds, 3, 200_000)
     for logs in (False, True):
         s = spec(noise, properties={"recordsize": "8K"}, profile="hdd")
         found[logs] = replay(tmp_path, {**s, "logs": [[0]]} if logs else s, ops)["measure"]
