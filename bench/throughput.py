@@ -85,8 +85,17 @@ class CostlyCalls(Replay):
         the threads' own work, and the order of what waited for what."""
         whole = self.inputs.ops.read_bytes()
         ops = np.frombuffer(whole, RECORD, offset=HEADER.itemsize).copy()
-        for field in ("t", "dur"):
+        syncs = np.flatnonzero(np.isin(ops["op"], [Op.FSYNC, Op.FDATASYNC]))
+        syncs = syncs[np.argsort(ops["t"][syncs] + ops["dur"][syncs], kind="stable")]
+        told = np.flatnonzero(ops["since_sync"])
+        ended = ops["t"][told] - ops["since_sync"][told]
+        after = syncs[np.searchsorted(ops["t"][syncs] + ops["dur"][syncs], ended).clip(max=len(syncs) - 1)]
+        known = ops["t"][after] + ops["dur"][after] == ended
+        for field in ("t", "dur", "waited"):
             ops[field] = ops[field] / times
+        ops["since_sync"] = 0
+        told, after = told[known], after[known]
+        ops["since_sync"][told] = ops["t"][told] - ops["t"][after] - ops["dur"][after]
         path = folder / "hastened.bin"
         path.write_bytes(whole[: HEADER.itemsize] + ops.tobytes())
         self.inputs = replace(self.inputs, ops=path)

@@ -34,7 +34,9 @@ struct done {
 	u16 call; /* number of the system call; io_uring has none */
 	u8 op;
 	u8 via;
-	u8 order; /* enum order */
+	u8 order;       /* enum order */
+	u32 since_sync; /* struct zt_event */
+	u32 waited;
 };
 
 static __always_inline void emit_as(const struct done *d);
@@ -87,6 +89,27 @@ static __always_inline s64 size_of(struct file *file)
 	return KEEP_SIZES ? BPF_CORE_READ(file, f_inode, i_size) : 0;
 }
 
+#define U32_MAX 0xffffffffull
+
+/* Whom its task waited for before the call, and that it may be waited for now.
+ *
+ * Who waits for a log takes it at once when woken: that comes about by itself in a replay. So it counts as a wait for
+ * another's commit only if the task did something else between.
+ */
+static __always_inline void note_waits(struct state *state, struct done *d)
+{
+	bool syncs =
+	    d->op == ZT_FSYNC || d->op == ZT_FDATASYNC || (d->op == ZT_WRITE && (d->flags & (ZT_F_SYNC | ZT_F_DSYNC)));
+	u64 after = syncs || d->op == ZT_WRITE ? state->after : state->queued ? state->queued : state->after;
+
+	if (after && d->t - after <= U32_MAX)
+		d->since_sync = d->t - after;
+	d->waited = state->waited < U32_MAX ? state->waited : U32_MAX;
+	state->after = state->queued = state->waited = 0;
+	state->synced = syncs ? d->end : 0;
+	state->syncs |= syncs;
+}
+
 static __always_inline void emit(struct state *state, u8 op, u16 flags, u32 file, u32 file2, s64 offset, s64 size)
 {
 	struct done d = {
@@ -103,6 +126,7 @@ static __always_inline void emit(struct state *state, u8 op, u16 flags, u32 file
 		.via = ZT_SYSCALL,
 	};
 
+	note_waits(state, &d);
 	emit_as(&d);
 }
 

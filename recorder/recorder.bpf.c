@@ -168,6 +168,8 @@ static __always_inline void emit_as(const struct done *d)
 	event->flags = d->flags;
 	event->op = d->op;
 	event->via = d->via;
+	event->since_sync = d->since_sync;
+	event->waited = d->waited;
 	event->pad = 0;
 	/* The loader looks often enough; waking it for each event would cost more than the event. */
 	bpf_ringbuf_submit(event, BPF_RB_NO_WAKEUP);
@@ -366,6 +368,48 @@ static __always_inline void finish(struct state *state, struct pt_regs *regs, u3
 		leave_aio(kind, ARG1(regs), 0, ARG4(regs), result);
 		break;
 	}
+}
+
+/* ---- who waits for whose commit ---- */
+
+static __always_inline struct state *known(struct task_struct *task)
+{
+	return may_be_followed(task->tgid) ? bpf_task_storage_get(&tasks, task, 0, 0) : 0;
+}
+
+SEC("tp_btf/sched_switch") int BPF_PROG(switching, bool preempted, struct task_struct *task)
+{
+	struct state *state = stopped || paused ? 0 : known(task);
+
+	if (state)
+		state->slept = bpf_ktime_get_ns();
+	return 0;
+}
+
+/* A task wakes another. One that has synced, and not been asked for something else since, gives others what they wait for:
+ * the log, or a row that it had changed. So does one that it woke for that, if it commits by others' syncs, or is of its
+ * process: a database may have a thread that tells of commits. One that never syncs is a client: it asks for something.
+ */
+SEC("tp_btf/sched_waking") int BPF_PROG(waking, struct task_struct *task)
+{
+	struct task_struct *me = bpf_get_current_task_btf();
+	struct state *woken = stopped || paused ? 0 : known(task), *waker;
+	u64 now, synced;
+
+	if (!woken || woken->kind != ZT_K_NONE)
+		return 0;
+	waker = known(me);
+	synced = waker ? waker->synced : 0;
+	if (!synced && waker && waker->syncs)
+		return 0;
+	if (woken->queued)
+		woken->after = woken->queued;
+	woken->queued = synced;
+	woken->synced = woken->syncs || task->tgid == me->tgid ? synced : 0;
+	now = bpf_ktime_get_ns();
+	if (synced && woken->slept && now > woken->slept)
+		woken->waited += now - woken->slept;
+	return 0;
 }
 
 ZT_DATA_CALLS(FUNCTION)

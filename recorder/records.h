@@ -88,6 +88,9 @@ struct zt_event {
 	unsigned short flags;
 	unsigned char op;
 	unsigned char via;
+	unsigned int
+	    since_sync; /* ns from the end of another's sync that the task waited for to t, if that is known; else 0 */
+	unsigned int waited; /* ns that it waited for such syncs since its last call */
 	unsigned int pad;
 };
 

@@ -22,6 +22,13 @@ struct state {
 	u32 file2;
 	u32 flags;
 	u32 number; /* of the system call */
+	/* The recorder's: what the task waited for since its last call. */
+	u64 slept;  /* since when it is on no processor */
+	u64 synced; /* when its last sync ended, or the one that it was woken by, until it is asked for something else */
+	u64 queued; /* when the sync ended that it was woken by last */
+	u64 after;  /* … if it was asked for something since, or woken by another */
+	u64 waited; /* for such syncs, ns */
+	bool syncs; /* it has synced something */
 	/* The observer's. */
 	u32 touched; /* a file of interest; 2: and has ended */
 	u64 end;     /* of the call under way */
@@ -70,6 +77,11 @@ static __always_inline void note_followed(u32 tgid)
 	__sync_fetch_and_or(&maybe_followed[tgid % FOLDED / 64], 1ull << (tgid % 64));
 }
 
+static __always_inline bool may_be_followed(u32 tgid)
+{
+	return EVERYONE || (maybe_followed[tgid % FOLDED / 64] >> (tgid % 64) & 1);
+}
+
 /* The state of the current task, if it is followed. */
 static __always_inline struct state *followed(void)
 {
@@ -77,7 +89,7 @@ static __always_inline struct state *followed(void)
 	u32 tgid = task->tgid;
 	struct state *state;
 
-	if (!EVERYONE && !(maybe_followed[tgid % FOLDED / 64] >> (tgid % 64) & 1))
+	if (!may_be_followed(tgid))
 		return 0;
 	state = bpf_task_storage_get(&tasks, task, 0, 0);
 	if (state)

@@ -21,7 +21,7 @@ typedef struct {
 } header_t;
 
 _Static_assert(sizeof(header_t) == 32, "ops header");
-_Static_assert(sizeof(op_t) == 56, "ops record");
+_Static_assert(sizeof(op_t) == 64, "ops record");
 
 static int check_op(const ops_t *ops, uint64_t i, const char *path, err_t *err)
 {
@@ -106,11 +106,11 @@ int ops_read(const char *path, ops_t *ops, err_t *err)
 	memcpy(&h, ops->map, sizeof(h));
 	if (memcmp(h.magic, "ZTOPS\0\0\0", 8) != 0)
 		return err_set(err, "%s is not an ops file: it does not begin with ZTOPS.", path);
-	if (h.version != 2)
-		return err_set(err, "%s has version %u of the ops format; this engine reads version 2.", path,
+	if (h.version != 3)
+		return err_set(err, "%s has version %u of the ops format; this engine reads version 3.", path,
 		    h.version);
 	if (h.record_size != sizeof(op_t))
-		return err_set(err, "%s has records of %u bytes; version 2 has %zu.", path, h.record_size,
+		return err_set(err, "%s has records of %u bytes; version 3 has %zu.", path, h.record_size,
 		    sizeof(op_t));
 	if (h.nops > (UINT64_MAX - sizeof(h)) / sizeof(op_t) || sizeof(h) + h.nops * sizeof(op_t) != ops->map_len)
 		return err_set(err,

@@ -200,6 +200,64 @@ static int64_t on_until(const spans_t *s, int64_t t)
 	return s->at[low - 1].sum - (s->at[low - 1].end > t ? s->at[low - 1].end - t : 0);
 }
 
+typedef struct {
+	int64_t end;
+	uint32_t call;
+} ended_t;
+
+static int by_end(const void *a, const void *b)
+{
+	const ended_t *x = a, *y = b;
+
+	return (x->end > y->end) - (x->end < y->end);
+}
+
+/* For each call the sync of a shared file that its thread waited for before it, as the trace tells. */
+static void take_waits(order_t *o, uint64_t first)
+{
+	int64_t *idle = zeros(o->ops->nthreads, sizeof(*idle)); /* since when */
+	ended_t *syncs = NULL;
+	size_t n = 0;
+
+	for (uint64_t i = first; i < o->ops->nops; i++) {
+		const op_t *op = &o->ops->op[i];
+
+		if (!order_syncs(op) || op->file < 0 || (size_t)op->file >= o->nfiles || !o->file[op->file].shared)
+			continue;
+		if ((n & (n - 1)) == 0 && (syncs = realloc(syncs, (n * 2 + 1) * sizeof(*syncs))) == NULL)
+			abort();
+		syncs[n++] = (ended_t){op_end(op), (uint32_t)i};
+	}
+	if (n > 0)
+		qsort(syncs, n, sizeof(*syncs), by_end);
+	for (uint64_t i = first; i < o->ops->nops; i++) {
+		const op_t *op = &o->ops->op[i], *sync;
+		int64_t since = idle[op->thread];
+		ended_t key = {op->t - op->since_sync, 0}, *found = NULL;
+
+		if (op->since_sync > 0 && n > 0)
+			found = bsearch(&key, syncs, n, sizeof(*syncs), by_end);
+		sync = found != NULL && found->call < i ? &o->ops->op[found->call] : NULL;
+		o->after[i] = ORDER_NONE;
+		if (sync != NULL && sync->thread != op->thread && key.end > since &&
+		    is_syncer(o, (uint64_t)sync->file << 16 | op->thread))
+			o->after[i] = found->call;
+		if (op_end(op) > since)
+			idle[op->thread] = op_end(op);
+		if (o->waited == NULL)
+			continue;
+		o->waited[i] = op->waited;
+		o->before[i] = -1;
+		/* Nothing that was done after it had begun is covered by it. */
+		if (o->after[i] != ORDER_NONE && since > 0 && sync->t >= since)
+			o->before[i] = key.end - since > op->waited ? key.end - since - op->waited : 0;
+		if (order_shares_log(o, op->thread) && since > 0 && op->t - since > op->waited)
+			o->think += op->t - since - op->waited;
+	}
+	free(syncs);
+	free(idle);
+}
+
 /* For each call the last sync of a shared file, by another thread, that ended since its thread's last call did. */
 static void find_waits(order_t *o, uint64_t first)
 {
@@ -267,7 +325,10 @@ void order_make(order_t *o, const ops_t *ops, uint64_t first, size_t nfiles, int
 	uint64_t total = 0;
 	int32_t file[2];
 
-	*o = (order_t){.ops = ops, .nfiles = nfiles, .strict = (how & ORDER_STRICT) != 0};
+	*o = (order_t){.ops = ops,
+		.nfiles = nfiles,
+		.strict = (how & ORDER_STRICT) != 0,
+		.told = (how & ORDER_TOLD) != 0};
 	o->file = zeros(nfiles, sizeof(*o->file));
 	o->next_of_thread = zeros(ops->nops, sizeof(uint32_t));
 	o->after = zeros(ops->nops, sizeof(uint32_t));
@@ -295,7 +356,10 @@ void order_make(order_t *o, const ops_t *ops, uint64_t first, size_t nfiles, int
 		if (o->file[o->syncer[i] >> 16].shared)
 			o->shares[o->syncer[i] & UINT16_MAX] = true;
 	find_groups(o);
-	find_waits(o, first);
+	if (o->told)
+		take_waits(o, first);
+	else
+		find_waits(o, first);
 	o->of_file = zeros(total, sizeof(uint32_t));
 	total = 0;
 	for (size_t i = 0; i < nfiles; i++) {

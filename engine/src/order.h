@@ -6,7 +6,8 @@
  *
  * Threads that sync the same file share a log, and have a lock for it: a sync of theirs, and a write to it, waits for
  * those syncs that had ended, when recorded, before it began.  And where the sync of one ended while another did nothing,
- * that one is taken to have waited for it, as those do whose commit somebody else writes, for as long as a sync was on.
+ * that one is taken to have waited for it, as those do whose commit somebody else writes, for as long as a sync was on;
+ * where the trace tells who waited, it is as it says.
  *
  * Not so where calls come to a log as they come: nothing of the above holds for its syncs, whose caller has a lock of its
  * own for them.
@@ -26,7 +27,8 @@
 
 enum {
 	ORDER_STRICT = 1, /* each file's calls follow each other */
-	ORDER_WAITED = 2  /* find how long threads waited */
+	ORDER_WAITED = 2, /* find how long threads waited */
+	ORDER_TOLD = 4    /* the trace tells whom they waited for */
 };
 
 typedef struct {
@@ -57,6 +59,7 @@ typedef struct {
 	size_t nsyncers;
 	const ops_t *ops;
 	bool strict;
+	bool told; /* the trace tells whom threads waited for */
 } order_t;
 
 /* Of the calls from first on.  Files are numbered below nfiles; how: ORDER_... */

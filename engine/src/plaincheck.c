@@ -1,7 +1,7 @@
 /*
  * The parsers, the order of calls, what is touched and what stands for what, alone, built under sanitizers for the tests:
  *   plain-check spec FILE | ops FILE | content FILE   exit 0 or, with one sentence on stderr, 2
- *   plain-check order FILE NFILES strict|loose        reads lines: "waits CALL" prints which file it waits for,
+ *   plain-check order FILE NFILES strict|loose|told   reads lines: "waits CALL" prints which file it waits for,
  *                                                     "after CALL" which sync, or -1; "waited CALL" how long, ns;
  *                                                     "done CALL" and "arrives FILE" print nothing
  *   plain-check store DIR memory|file                 an image of a disk made there begins another one
@@ -263,7 +263,9 @@ int main(int argc, char **argv)
 			content_fill(&c, 7, 3 * CONTENT_CHUNK - 9999, sizeof(buf), 5, buf);
 		content_close(&c);
 	} else if (argc == 5 && strcmp(argv[1], "order") == 0) {
-		return run_order(argv[2], argv[3], (strcmp(argv[4], "strict") == 0 ? ORDER_STRICT : 0) | ORDER_WAITED);
+		return run_order(argv[2], argv[3],
+		    (strcmp(argv[4], "strict") == 0 ? ORDER_STRICT : 0) |
+			(strcmp(argv[4], "told") == 0 ? ORDER_TOLD : 0) | ORDER_WAITED);
 	} else if (argc == 5 && strcmp(argv[1], "touched") == 0) {
 		return run_touched(argv[2], argv[3], argv[4]);
 	} else if (argc == 3 && strcmp(argv[1], "weights") == 0) {

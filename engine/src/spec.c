@@ -670,7 +670,7 @@ static int want_limit(const json_t *root, const char *key, uint64_t *out, err_t 
 
 static int parse_processor(const json_t *j, spec_t *s, err_t *err)
 {
-	static const char *const keys[] = {"cores", "calls", "rates", NULL};
+	static const char *const keys[] = {"cores", "recorded", "calls", "rates", NULL};
 	static const char *const rate_keys[] = {"operation", "algorithm", "size", "ns_per_byte", NULL};
 	static const char *const call_keys[] = {"read_us", "write_us", "sync_us", NULL};
 	const json_t *list, *calls;
@@ -681,7 +681,12 @@ static int parse_processor(const json_t *j, spec_t *s, err_t *err)
 	if (want_object(j, "processor", keys, err) != 0 || want_int(j, "processor", "cores", 1, 4096, &n, err) != 0 ||
 	    (list = want_array(j, "processor", "rates", 0, err)) == NULL)
 		return -1;
-	s->cores = (int)n;
+	s->cores = s->recorded_cores = (int)n;
+	if (json_object_get(j, "recorded") != NULL) {
+		if (want_int(j, "processor", "recorded", 1, 65536, &n, err) != 0)
+			return -1;
+		s->recorded_cores = (int)n;
+	}
 	if ((calls = json_object_get(j, "calls")) != NULL) {
 		if (!json_is_object(calls))
 			return err_set(err, "spec: processor.calls must be an object.");
@@ -744,7 +749,7 @@ static int parse_root(const json_t *root, spec_t *s, err_t *err)
 	static const char *const keys[] = {"version", "seed", "arc_max", "host_memory", "pools", "datasets", "profiles",
 		"files", "content", "tunables", "closed", "verify", "backing", "backing_dir", "memory_limit",
 		"file_limit", "age", "processor", "sample", "load", "operations", "first", "logs", "log_operations",
-		"threads", NULL};
+		"waits", "threads", NULL};
 	static const char *const backings[] = {"memory", "file"};
 	static const char *const loads[] = {"all", "touched"};
 	int64_t n;
@@ -769,7 +774,8 @@ static int parse_root(const json_t *root, spec_t *s, err_t *err)
 		s->host_memory = (uint64_t)n;
 	}
 	if (want_bool(root, "spec", "closed", &s->closed, err) != 0 ||
-	    want_bool(root, "spec", "verify", &s->verify, err) != 0)
+	    want_bool(root, "spec", "verify", &s->verify, err) != 0 ||
+	    want_bool(root, "spec", "waits", &s->waits, err) != 0)
 		return -1;
 	if (json_object_get(root, "operations") != NULL &&
 	    want_int(root, "spec", "operations", 0, INT64_C(1) << 40, &s->operations, err) != 0)

@@ -109,6 +109,7 @@ typedef struct spec {
 	uint64_t host_memory;              /* bytes; 0 = derived from arc_max */
 	int64_t operations;                /* of the recorded job, each with a commit; 0: not known */
 	int64_t first;                     /* of these: the throughput is that of so many; 0: of most */
+	bool waits;                        /* the operations tell whose commits their threads waited for */
 	size_t nlogs;                      /* whose commits go together; spec_file_t.log says which files are theirs */
 	int64_t log_operations[SPEC_LOGS]; /* of the job whose log it is; of one job all have its operations */
 	bool closed;                       /* threads go on as soon as they would have, not when they were recorded */
@@ -134,6 +135,7 @@ typedef struct spec {
 	size_t ntunables;
 	spec_age_t age;
 	int cores;                         /* 0 = no processor is given: work takes no time */
+	int recorded_cores;                /* of the host that the trace was recorded on */
 	double read_us, write_us, sync_us; /* what each call takes of a processor, beside the work on its data */
 	spec_rate_t *rates;
 	size_t nrates;

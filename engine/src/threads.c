@@ -562,8 +562,7 @@ static void stall(thread_t *t, uint32_t i)
 	uint32_t stall = stalls_for(i);
 	int64_t recorded = MAX(t->recorded_began, t->recorded_done), ended;
 
-	/* Who has a log's lock waits for nobody: what writes back may be waiting for it. */
-	if (stall == ORDER_NONE || t->holds != NULL)
+	if (stall == ORDER_NONE)
 		return;
 	ended = op_end(&R.ops->op[stall]);
 	if (!t->background)
@@ -741,7 +740,10 @@ static void find_logs(uint64_t first)
 			R.logs[k].share = commits / (double)waits[k];
 		shares = shares || R.logs[k].share > 0;
 	}
-	R.rows = R.spec->closed && others > 0 ? MIN(1.0, ROWS * most / others) : 0.0;
+	if (R.order.told)
+		R.rows = R.spec->closed ? 1.0 : 0.0;
+	else
+		R.rows = R.spec->closed && others > 0 ? MIN(1.0, ROWS * most / others) : 0.0;
 	if (shares && told)
 		come_as_they_come(first);
 	if (shares)
@@ -764,30 +766,38 @@ static void begin_turn(thread_t *t, uint32_t i)
 	think(replay_now() + rest, i);
 }
 
+/* What the thread waits for before a call: its own calls under way, others' syncs, and what writes back. */
+static void wait_for_others(thread_t *t, uint32_t i)
+{
+	bool later = syncs_first(i);
+
+	while (!take_in(t, R.ops->op[i].t))
+		(void)vtime_wait(&t->waiting, VTIME_NEVER);
+	if (!later)
+		stall(t, i);
+	if (R.order.after[i] != ORDER_NONE && followed(i))
+		follow(t, i);
+	else if (R.order.after[i] != ORDER_NONE && waits(i))
+		wait_for_call(R.order.after[i]);
+	if (later) {
+		stall(t, i);
+		R.order.waited[i] = 0;
+		R.order.after[i] = ORDER_NONE;
+	}
+}
+
 static void thread_main(void *arg)
 {
 	thread_t *t = arg;
 	uint64_t room;
-	bool later;
 
 	for (uint32_t i = t->next; i != ORDER_NONE; i = R.order.next_of_thread[i]) {
 		const op_t *o = &R.ops->op[i];
 
 		has_come(t, o->t, false);
-		while (!take_in(t, o->t))
-			(void)vtime_wait(&t->waiting, VTIME_NEVER);
-		later = syncs_first(i);
-		if (!later)
-			stall(t, i);
-		if (t->holds == NULL && R.order.after[i] != ORDER_NONE && followed(i))
-			follow(t, i);
-		else if (t->holds == NULL && R.order.after[i] != ORDER_NONE && waits(i))
-			wait_for_call(R.order.after[i]);
-		if (later) {
-			stall(t, i);
-			R.order.waited[i] = 0;
-			R.order.after[i] = ORDER_NONE;
-		}
+		/* Who has a log's lock waits for nobody: all that it might wait for may be waiting for the log. */
+		if (t->holds == NULL)
+			wait_for_others(t, i);
 		if (t->background && t->holds == NULL)
 			wait_for_job(o->t);
 		else if (turns_begin(i))
@@ -830,7 +840,8 @@ int threads_run(uint64_t first)
 	int64_t until;
 
 	order_make(&R.order, R.ops, first, R.nfiles,
-	    (R.spec->verify ? ORDER_STRICT : 0) | (R.spec->closed || R.spec->nlogs > 0 ? ORDER_WAITED : 0));
+	    (R.spec->verify ? ORDER_STRICT : 0) | (R.spec->closed || R.spec->nlogs > 0 ? ORDER_WAITED : 0) |
+		(R.spec->waits ? ORDER_TOLD : 0));
 	if ((R.spec->closed || R.spec->nlogs > 0) &&
 	    ((R.ended = calloc(R.ops->nops + 1, sizeof(*R.ended))) == NULL ||
 		(R.begun = calloc(R.ops->nops + 1, sizeof(*R.begun))) == NULL))
@@ -853,7 +864,7 @@ int threads_run(uint64_t first)
 	if (R.spec->closed)
 		stalls_find(first);
 	if (R.spec->closed && R.order.think > 0)
-		R.busy = MIN(1.0, R.spec->cores * (double)R.recorded / (double)R.order.think);
+		R.busy = MIN(1.0, R.spec->recorded_cores * (double)R.recorded / (double)R.order.think);
 	R.zero = vtime_now();
 	for (uint64_t i = first; i < R.ops->nops && R.rc == 0; i++) {
 		const op_t *o = &R.ops->op[i];

@@ -634,19 +634,26 @@ def test_closed_who_comes_too_late_for_another_s_commit_has_one_of_its_own(
     assert more > rounds // 2 if late else more == 0
 
 
-def commits_in_turn(rounds: int, threads: int, pause: int, *, reads_after: int | None = None) -> Ops:
+def commits_in_turn(
+    rounds: int, threads: int, pause: int, *, reads_after: int | None = None, waiting: int | None = None
+) -> Ops:
     """Threads commit one after the other, each in 0.1 ms, ``pause`` ns after the one before. One more reads
-    so long after each round and syncs at the end alone; None: there is no such thread.
+    so long after each round and syncs at the end alone; None: there is no such thread. It is told to have
+    waited for the sync before, and so are the first ``waiting`` of the others; None: nobody is told of.
     """
     ops = Ops(step=0, dur=0)
     for i in range(rounds):
         for thread in range(threads):
             ops.t += pause
-            ops.add(WRITE, offset=(threads * i + thread) * 8192, size=8192, thread=thread)
+            since = pause + (0 if thread else reads_after or 0)
+            waits = waiting is not None and thread < waiting and ops.t > since
+            wait = {"since_sync": since, "waited": 100_000} if waits else {}
+            ops.add(WRITE, offset=(threads * i + thread) * 8192, size=8192, thread=thread, **wait)
             ops.add(FSYNC, thread=thread, dur=100_000, step=100_000)
         if reads_after is not None:
             ops.t += reads_after
-            ops.add(READ, offset=0, size=512, thread=threads)
+            wait = {} if waiting is None else {"since_sync": reads_after, "waited": 100_000}
+            ops.add(READ, offset=0, size=512, thread=threads, **wait)
     if reads_after is not None:
         ops.add(FSYNC, thread=threads)
     return ops
@@ -668,6 +675,18 @@ def test_closed_who_waits_for_a_told_log_is_covered_but_for_those_who_wait_for_r
     assert joined[False] < joined[True]
     # 108 if none waits for a row, and 250, one each, if all do.
     assert 130 < found[True]["zil"]["commits"] < 200 < found[False]["zil"]["commits"]
+
+
+@pytest.mark.parametrize(("waiting", "commits"), [(0, (100, 130)), (4, (240, 260))])
+def test_closed_who_is_told_to_wait_for_a_row_does_so_and_nobody_else(
+    tmp_path: Path, noise: Path, waiting: int, commits: tuple[int, int]
+) -> None:
+    """The same; but the recording tells who had waited for another's commit."""
+    rounds = 50
+    ops = commits_in_turn(rounds, 4, 150_000, reads_after=50_000, waiting=waiting)
+    s = spec(noise, properties={"recordsize": "8K"}, profile="hdd", closed=True, operations=5 * rounds)
+    found = replay(tmp_path, {**s, "logs": [[0]], "waits": True}, ops)["measure"]
+    assert commits[0] <= found["zil"]["commits"] <= commits[1]
 
 
 def test_closed_who_has_a_log_s_lock_does_not_wait_for_a_processor(tmp_path: Path, noise: Path) -> None:
@@ -829,6 +848,26 @@ def test_what_threads_do_between_calls_takes_turns_on_the_processors(tmp_path: P
         found[cores] = replay(tmp_path, s, ops)["measure"]["model"]["most_s"]
     assert found[4] == pytest.approx(0.05, rel=0.1)
     assert found[1] == pytest.approx(0.2, rel=0.1)
+
+
+@pytest.mark.parametrize(("recorded", "seconds"), [(1, 0.05), (4, 0.2)])
+def test_what_threads_do_themselves_is_what_the_recording_s_processors_could_do(
+    tmp_path: Path, noise: Path, recorded: int, seconds: float
+) -> None:
+    """Four threads are each at work for 50 ms, all at once. With one processor that was 12.5 ms each, and on
+    one it takes 50 ms; with four it was all of it, and on one it takes 200 ms.
+    """
+    ops = Ops(step=0, dur=0, t=1)
+    for thread in range(4):
+        ops.add(FSYNC, thread=thread)
+    for _ in range(5):
+        ops.t += 10_000_000
+        for thread in range(4):
+            ops.add(READ, offset=0, size=512, thread=thread)
+    s = spec(noise, properties={"recordsize": "8K"}, closed=True)
+    s["processor"] = {"cores": 1, "recorded": recorded, "rates": []}
+    found = replay(tmp_path, s, ops)["measure"]["model"]["most_s"]
+    assert found == pytest.approx(seconds, rel=0.1)
 
 
 def test_a_call_takes_the_processor_from_who_works_between_calls(tmp_path: Path, noise: Path) -> None:

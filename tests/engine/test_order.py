@@ -90,6 +90,20 @@ def test_threads_that_share_a_log_wait_for_each_others_syncs(tmp_path: Path) -> 
     assert ask(tmp_path, ops, [f"waited {i}" for i in range(8)]) == [0, 0, 100_000, 0, 0, 100_000, 0, 0]
 
 
+def test_whom_threads_waited_for_is_as_the_trace_tells(tmp_path: Path) -> None:
+    ops = Ops(step=1_000_000, dur=100_000)
+    for thread in (0, 1, 2):  # 0 to 5; the syncs end at 1.1, 3.1 and 5.1 ms
+        ops.add(WRITE, offset=0, size=512, thread=thread)
+        ops.add(FSYNC, thread=thread)
+    ops.add(READ, 1, offset=0, size=512, thread=0, since_sync=2_900_000, waited=500_000)  # 6, at 6 ms: for 3
+    ops.add(READ, 1, offset=0, size=512, thread=1, since_sync=1_900_000)  # 7: for 5
+    ops.add(READ, 1, offset=0, size=512, thread=2)  # 8: for none, though it did nothing
+    ops.add(READ, 1, offset=0, size=512, thread=1, since_sync=7_900_000)  # 9: for 1, before its last call
+    ops.add(READ, 1, offset=0, size=512, thread=0, since_sync=1_234_567, waited=7)  # 10: for what is no sync
+    asked = [f"{what} {i}" for what in ("after", "waited") for i in range(6, 11)]
+    assert ask(tmp_path, ops, asked, "told") == [3, 5, -1, -1, -1, 500_000, 0, 0, 0, 7]
+
+
 def test_calls_come_to_a_log_as_they_come(tmp_path: Path) -> None:
     ops = Ops(step=1_000_000, dur=100_000)
     for thread in (0, 1):  # 0 to 3

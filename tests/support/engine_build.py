@@ -22,7 +22,7 @@ READ, WRITE, FSYNC, FDATASYNC, SYNC_RANGE, TRUNCATE, FALLOCATE = 1, 2, 3, 4, 5, 
 CREATE, UNLINK, RENAME, COPY, MMAP, MSYNC, SYNC, WARM = 8, 9, 10, 11, 12, 13, 14, 15
 O_SYNC, O_DSYNC, KEEP_SIZE, PUNCH, ZERO = 1, 2, 16, 32, 64
 
-RECORD = struct.Struct("<qqqqiiHBBIII")
+RECORD = struct.Struct("<qqqqiiHBBIIIII")
 HEADER = struct.Struct("<8sIIQII")
 
 PROFILES: dict[str, dict[str, Any]] = {
@@ -75,18 +75,20 @@ class Ops:
         flags: int = 0,
         via: int = 0,
         blank: int = 0,
+        since_sync: int = 0,
+        waited: int = 0,
         dur: int | None = None,
         step: int | None = None,
     ) -> None:
         self.files = max(self.files, file + 1, file2 + 1)
         self.threads = max(self.threads, thread + 1)
         d = self.dur if dur is None else dur
-        fields = (self.t, d, offset, size, file, file2, thread, op, via, flags, blank, 0)
+        fields = (self.t, d, offset, size, file, file2, thread, op, via, flags, blank, since_sync, waited, 0)
         self.records.append(RECORD.pack(*fields))
         self.t += self.step if step is None else step
 
     def bytes(self) -> bytes:
-        head = HEADER.pack(b"ZTOPS\0\0\0", 2, 56, len(self.records), self.files, self.threads)
+        head = HEADER.pack(b"ZTOPS\0\0\0", 3, 64, len(self.records), self.files, self.threads)
         return head + b"".join(self.records)
 
 

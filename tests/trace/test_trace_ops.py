@@ -34,11 +34,13 @@ def test_the_bytes_are_those_of_the_contract(tmp_path: Path) -> None:
         "file": 3,
         "offset": 2**40,
         "size": 8192,
+        "since_sync": 7,
+        "waited": 5,
     }
     info = export_ops(build(tmp_path / "a.trace", [event], FILES), tmp_path / "ops.bin")
     data = (tmp_path / "ops.bin").read_bytes()
-    assert data[:32] == b"ZTOPS\0\0\0" + struct.pack("<IIQII", 2, 56, 1, 2, 1)
-    assert data[32:] == struct.pack("<qqqqiiHBBIII", 11, 12, 2**40, 8192, 1, -1, 0, 2, 2, 2, 0, 0)
+    assert data[:32] == b"ZTOPS\0\0\0" + struct.pack("<IIQII", 3, 64, 1, 2, 1)
+    assert data[32:] == struct.pack("<qqqqiiHBBIIIII", 11, 12, 2**40, 8192, 1, -1, 0, 2, 2, 2, 0, 7, 5, 0)
     assert [(f.id, f.trace_id, f.role, f.size, f.path) for f in info.files] == [
         (0, 1, "data", 4096, "/db/data"),
         (1, 3, "wal", 100, "/db/wal"),

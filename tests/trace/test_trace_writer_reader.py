@@ -60,6 +60,8 @@ event = st.fixed_dictionaries(
         "file2": st.integers(-1, 2),
         "offset": st.integers(0, 2**62 - 1),
         "size": st.integers(0, 2**62),
+        "since_sync": st.integers(0, 2**32 - 1),
+        "waited": st.integers(0, 2**32 - 1),
     }
 )
 
@@ -283,6 +285,17 @@ def test_a_file_id_out_of_range(trace: Trace) -> None:
 def test_a_missing_column(trace: Trace) -> None:
     resign(trace, trace.table().drop_columns(["size"]))
     assert "lacks the column 'size'" in complaint(trace.path)
+
+
+def test_a_trace_before_version_8_tells_of_no_waits(trace: Trace) -> None:
+    before = trace.table()
+    resign(trace, before.drop_columns(["since_sync", "waited"]))
+    edit(trace, version=7)
+    again = Trace.open(trace.path)
+    assert again.table().equals(before)
+    (part,) = again.parts("waited", "t")
+    assert part["waited"].tolist() == [0] * len(part["t"])
+    assert not again.manifest.recorder.waits
 
 
 def test_a_column_of_another_type(trace: Trace) -> None:

@@ -177,7 +177,12 @@ def _recorded(manifest: Manifest | None) -> RecordedPace | None:
     if not rate:
         return None
     offered = bool(number_at(result, "offered_per_second"))
-    return RecordedPace(per_second=rate, unit=str(result.get("unit") or "operation"), offered=offered)
+    return RecordedPace(
+        per_second=rate,
+        unit=str(result.get("unit") or "operation"),
+        offered=offered,
+        waits=manifest.recorder.waits,
+    )
 
 
 def _changes(

@@ -223,12 +223,14 @@ class HostProcessors:
     """Whose processors a replay's work is put on: how many, and how much longer each call takes there than
     here (operation/algorithm/size → times; what is not named, and all where it is empty, takes as long).
     ``rates``: its own, as a calibration lists them; empty: it has none, and the shipped ones stand in.
+    ``recorded``: how many the job had when it was recorded, which tells what it does of itself; 0: as many.
     """
 
     cores: int
     name: str = ""
     times: Mapping[str, float] | None = None
     rates: Sequence[Mapping[str, Any]] = ()
+    recorded: int = 0
 
     @classmethod
     def of(cls, cores: int | None, kept: Mapping[str, Any], recorded: Any) -> HostProcessors:
@@ -242,6 +244,7 @@ class HostProcessors:
             str(kept.get("name", "")),
             kept.get("times"),
             kept.get("rates", ()),
+            known,
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -251,7 +254,8 @@ class HostProcessors:
 
     def spec(self) -> dict[str, Any]:
         """Return the engine's ``processor``: what the work takes in the replay's own time."""
-        return {"cores": self.cores, "rates": list(self.rates or _shipped())}
+        recorded = self.recorded or self.cores
+        return {"cores": self.cores, "recorded": recorded, "rates": list(self.rates or _shipped())}
 
     @classmethod
     def like(cls, theirs: ProcessorRates, ours: ProcessorRates, cores: int | None) -> HostProcessors:

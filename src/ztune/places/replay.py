@@ -326,9 +326,15 @@ class Replay:
             "processor": self._host.spec(),
             "closed": self._closed,
             **({"logs": [list(files) for files in logs]} if logs else {}),
+            **({"waits": True} if logs and self._tells_waits() else {}),
             **({"operations": operations} if self._closed or logs else {}),
             **({"log_operations": own} if any(logs.values()) else {}),
         }
+
+    def _tells_waits(self) -> bool:
+        """Say whether the operations tell whose commits their threads waited for. Of two recordings, which
+        are replayed together, no."""
+        return self.trace.manifest.recorder.waits and not any(file.neighbour for file in self.inputs.files)
 
     @cached_property
     def _logs(self) -> dict[tuple[int, ...], bool]:

@@ -22,6 +22,7 @@ OPERATIONS_ACCURACY = (
     "What one {unit} takes was within 15 % in 24 of 30 such figures on an HDD, on an SSD in 18 of 30, most "
     "too short, since a mount takes time of its own."
 )
+ROWS = "; how often these wait for each other's rows is not known"
 NOT_TOLD = "What one {unit} takes is not predicted: not each has a sync of its own."
 
 
@@ -54,7 +55,7 @@ def predicted_load(r: Recommendation, most: int | None = None) -> PredictedLoad 
     if base:
         meaning = (
             "Predicted, not measured. The database's processor time stays as recorded; its background work "
-            "keeps step with the clients; how often these wait for each other's rows is not known. "
+            f"keeps step with the clients{ROWS if r.recorded is None or not r.recorded.waits else ''}. "
             f"Throughput is a multiple of the base's, with clients that go as fast as they can. {ACCURACY}"
         )
         unit = "operation" if r.recorded is None else r.recorded.unit

@@ -65,6 +65,7 @@ class RecorderInfo(_Part):
 
     name: str  # "ebpf", "strace"; traces made by bench/ and tests say "synthetic"
     detail: str = ""
+    waits: bool = False  # events tell whose commits their threads had waited for; from version 8 on
 
 
 class FileName(_Part):
@@ -178,7 +179,7 @@ class Manifest(_Part):
     """``trace.json``. Times are ns, sizes bytes."""
 
     format: Literal["ztune-trace"] = FORMAT  # type: ignore[assignment]
-    version: Literal[1, 2, 3, 4, 5, 6, 7] = VERSION  # type: ignore[assignment]
+    version: Literal[1, 2, 3, 4, 5, 6, 7, 8] = VERSION  # type: ignore[assignment]
     ztune: str
     created: str  # ISO 8601, UTC
     started_unix_ns: Nanoseconds = 0

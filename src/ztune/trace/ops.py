@@ -1,7 +1,7 @@
 """Exports a trace's events in the binary form that the replay engine reads.
 
 Little endian: a header of 32 bytes (magic, u32 version, u32 record size, u64 records, u32 files, u32
-threads), then records of 56 bytes sorted by time. The codes are those of schema.py;
+threads), then records of 64 bytes sorted by time. The codes are those of schema.py;
 docs/trace-format.md has the table.
 """
 
@@ -27,7 +27,7 @@ from ztune.trace.reader import Columns, Trace
 from ztune.trace.schema import Flag, Op
 
 MAGIC = b"ZTOPS\0\0\0"
-OPS_VERSION = 2
+OPS_VERSION = 3
 MAX_THREADS = 1 << 16
 PAUSES = 1 << 16
 """Flag of an operation: its thread goes on after the pause it made when recorded, whenever that is."""
@@ -56,12 +56,18 @@ RECORD = np.dtype(
         ("via", "u1"),
         ("flags", "<u4"),
         ("blank", "<u4"),  # of a write: so many bytes at its end are zeros
+        ("since_sync", "<u4"),  # ns since another's sync ended that the thread had waited for; 0: for none
+        ("waited", "<u4"),  # ns that it waited for others' syncs since its last call
         ("unused", "<u4"),
     ]
 )
 assert HEADER.itemsize == 32
-assert RECORD.itemsize == 56
+assert RECORD.itemsize == 64
 _CHUNK = 1 << 20  # records at a time
+_COLUMNS = (
+    *("t", "dur", "tid", "op", "via", "flags", "file", "file2", "offset", "size"),
+    *("since_sync", "waited"),
+)
 YEAR_NS = 31_557_600 * 10**9
 """The latest start of a call that is replayed. Nobody records for a year: it is a wall clock's time."""
 _PARTS = re.compile(r"(\D*)(\d*)", re.ASCII)
@@ -149,7 +155,7 @@ def export_ops(trace: Trace, path: Path | str) -> OpsInfo:
     direct, refused = DirectIO(trace.manifest.files), 0
     with writing(path) as out:
         out.write(header.tobytes())
-        for part in trace.parts("t", "dur", "tid", "op", "via", "flags", "file", "file2", "offset", "size"):
+        for part in trace.parts(*_COLUMNS):
             part |= names.put_right(part)
             chosen = np.flatnonzero(_replayed(part, new_id))
             records = _records(part, chosen, new_id)
@@ -254,7 +260,7 @@ def _replayed(columns: Columns, new_id: npt.NDArray[np.int32]) -> npt.NDArray[np
 
 def _records(columns: Columns, rows: Ints, new_id: npt.NDArray[np.int32]) -> npt.NDArray[np.void]:
     records = np.zeros(len(rows), RECORD)
-    for name in ("t", "dur", "offset", "size", "op", "via", "flags"):
+    for name in ("t", "dur", "offset", "size", "op", "via", "flags", "since_sync", "waited"):
         records[name] = columns[name][rows]
     records["flags"] &= ~int(Flag.POSITIONED) & 0xFFFF  # to the engine an offset is an offset
     for name in ("file", "file2"):

@@ -11,12 +11,13 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ztune.errors import InputError, reason
 from ztune.trace import check
-from ztune.trace.columns import EVENTS
+from ztune.trace.columns import BEFORE_8, EVENTS
 
 
 def opened(path: Path, mode: str = "rb") -> pa.NativeFile:
@@ -31,7 +32,7 @@ def check_shape(path: Path) -> int:
             schema, rows = parquet.schema_arrow, int(parquet.metadata.num_rows)
     except (OSError, ValueError, pa.ArrowException) as error:
         raise InputError(f"{path} is not a Parquet file that can be read: {reason(error)}") from None
-    if not schema.remove_metadata().equals(EVENTS):
+    if not any(schema.remove_metadata().equals(known) for known in (EVENTS, BEFORE_8)):
         wrong = [name for name in EVENTS.names if name not in schema.names]
         what = f"lacks the column {wrong[0]!r}" if wrong else "has columns of other types or order"
         raise InputError(f"{path} {what}; docs/trace-format.md lists those of an event")
@@ -47,7 +48,7 @@ def read(path: Path, columns: list[str] | None, files: int) -> pa.Table:
     try:
         # Not `pq.read_table`: it loads Arrow's datasets and functions, a tenth of a second.
         with opened(path) as file, pq.ParquetFile(file) as parquet:
-            table = parquet.read(names).select(names)
+            table = _with_all(parquet.read(names), names)
     except (OSError, ValueError, pa.ArrowException) as error:
         raise InputError(f"{path} is damaged: {reason(error)}") from None
     _check(table, files, str(path))
@@ -66,7 +67,7 @@ def parts(path: Path, columns: Sequence[str], files: int) -> Iterator[pa.Table]:
         with opened(path) as file, pq.ParquetFile(file) as parquet, ThreadPoolExecutor(1) as ahead:
 
             def part(group: int) -> pa.Table:
-                table = parquet.read_row_group(group, names).select(names)
+                table = _with_all(parquet.read_row_group(group, names), names)
                 _check(table, files, str(path), rows_before[group])
                 return table
 
@@ -90,6 +91,16 @@ def parts(path: Path, columns: Sequence[str], files: int) -> Iterator[pa.Table]:
                 yield table
     except (OSError, ValueError, pa.ArrowException) as error:
         raise InputError(f"{path} is damaged: {reason(error)}") from None
+
+
+def _with_all(table: pa.Table, names: Sequence[str]) -> pa.Table:
+    """Return the named columns of ``table``; those that an older trace lacks are 0."""
+    for name in names:
+        if name not in table.column_names:
+            field = EVENTS.field(name)
+            zeros = np.zeros(table.num_rows, field.type.to_pandas_dtype())
+            table = table.append_column(field, [pa.array(zeros, field.type)])
+    return table.select(names)
 
 
 def _check(table: pa.Table, files: int, where: str, rows_before: int = 0) -> None:

@@ -389,7 +389,7 @@ class _Recorded:
         path = self.writer.finish(
             started_unix_ns=started_unix_ns,
             duration_ns=harvest.duration_ns,
-            recorder=RecorderInfo(name=self.recorder, detail=harvest.detail),
+            recorder=RecorderInfo(name=self.recorder, detail=harvest.detail, waits=harvest.waits),
             command=self.command,
             pids=self.pids or ([child] if child else []),
             dropped=dropped,

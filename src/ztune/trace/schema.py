@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import IntEnum, IntFlag
 
 FORMAT = "ztune-trace"
-VERSION = 7
+VERSION = 8
 TXG_NS = 5_000_000_000
 """How long OpenZFS keeps a transaction group open at most: the default of zfs_txg_timeout (zfs(4))."""
 

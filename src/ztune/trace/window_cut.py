@@ -126,7 +126,8 @@ class _Cut:
         # What was written is taken to have gone through the cache, as parts of records do.
         warming["flags"] = np.where(warming["op"] == Op.READ, warming["flags"] & int(Flag.DIRECT), 0)
         warming["op"], warming["file2"] = Op.WARM, -1
-        warming["t"] = warming["dur"] = 0
+        for name in ("t", "dur", "since_sync", "waited"):
+            warming[name] = 0
         self._warming: Rows = warming
 
     def events(self, trace: Trace) -> Iterator[Rows]:

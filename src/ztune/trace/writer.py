@@ -43,7 +43,7 @@ from ztune.trace.manifest import (
 from ztune.trace.parquet import opened
 from ztune.trace.spool import PART_ROWS, Part, Spool
 
-# One event; the same names and types as EVENTS, without padding (54 bytes).
+# One event; the same names and types as EVENTS, without padding (62 bytes).
 EVENT_DTYPE = np.dtype([(field.name, field.type.to_pandas_dtype()) for field in EVENTS])
 ROW_GROUP = 1 << 17  # rows; several groups are in memory while a trace is read, and one while it is written
 _SORTED = 1 << 17  # rows that are sorted at a time, about

@@ -31,7 +31,14 @@ EVENT = np.dtype(
     [
         *[("t", "u8"), ("dur", "u8"), ("offset", "i8"), ("size", "i8")],
         *[("file", "u4"), ("file2", "u4"), ("pid", "u4"), ("tid", "u4")],
-        *[("flags", "u2"), ("op", "u1"), ("via", "u1"), ("pad", "u4")],
+        *[
+            ("flags", "u2"),
+            ("op", "u1"),
+            ("via", "u1"),
+            ("since_sync", "u4"),
+            ("waited", "u4"),
+            ("pad", "u4"),
+        ],
     ]
 )
 # struct zt_frame; what may follow it is of enum zt_frame_kind.
@@ -169,6 +176,7 @@ class EbpfSession:
             full=bool(self._done["full"]),
             windows=raw.windows,
             tallies=raw.tallies() if self._start.sample > 1 else None,
+            waits=True,
         )
 
     def abort(self) -> None:
@@ -339,6 +347,7 @@ def recovered(folder: Path, kept: dict[str, Any], table: FileTable) -> Harvest:
         detail=raw.detail(),
         windows=raw.windows,
         tallies=tallies,
+        waits=True,
     )
 
 

@@ -46,6 +46,7 @@ class Harvest:
     full: bool = False  # nothing was recorded any more once there were ``Start.max_bytes``
     windows: Sequence[RecordedWindow] = ()
     tallies: Mapping[int, Tally] | None = None  # of a sample: what was done to each file, by its number
+    waits: bool = False  # events tell whose commits their threads had waited for
 
     def rows(self) -> Iterator[Rows]:
         """Yield the events of each part."""

@@ -303,7 +303,7 @@ class StraceSession:
 
         if self._rows and self._error is None:
             try:
-                self._out.add(np.array(self._rows, self._event))
+                self._out.add(np.array([(*row, 0, 0) for row in self._rows], self._event))
                 self._out.flush()
             except OSError as error:
                 self._error = error

@@ -70,7 +70,7 @@ _AIO = {
 _AIO_OPS = {0: Op.READ, 1: Op.WRITE, 2: Op.FSYNC, 3: Op.FDATASYNC, 7: Op.READ, 8: Op.WRITE}
 
 _NO_FILES = ("/proc/", "/sys/", "/memfd:", "/SYSV")  # pseudo file systems, memory with a name
-Row = tuple[int, int, int, int, int, int, int, int, int, int, int]  # the columns of schema.EVENTS
+Row = tuple[int, int, int, int, int, int, int, int, int, int, int]  # the columns of EVENTS that it can tell
 
 
 class FoundFile(NamedTuple):
