@@ -180,7 +180,9 @@ def test_the_engine_gets_the_host_s_rates_or_those_that_ztune_ships() -> None:
     own = HostProcessors.like(times(3.0), OURS, 4).spec()
     assert own["cores"] == 4
     assert {"operation": "compress", "algorithm": "lz4", "size": 8192, "ns_per_byte": 3.0} in own["rates"]
-    assert HostProcessors.of(None, HostProcessors.like(times(3.0), OURS, 4).to_json(), 2).spec() == own
+    kept = HostProcessors.like(times(3.0), OURS, 4).to_json()
+    assert HostProcessors.of(None, kept, None).spec() == own
+    assert HostProcessors.of(None, kept, 2).spec() == {**own, "recorded": 2}
     shipped = HostProcessors(2).spec()["rates"]
     assert {row["operation"] for row in shipped} == {"compress", "decompress", "checksum", "copy"}
     assert all(row["ns_per_byte"] > 0 for row in shipped)

@@ -25,11 +25,14 @@ PATHS = {
 }
 
 
-def told(files: dict[str, str], *, closed: bool, operations: int = 7, beside: int = 0) -> dict[str, Any]:
+def told(
+    files: dict[str, str], *, closed: bool, operations: int = 7, beside: int = 0, waits: bool = False
+) -> dict[str, Any]:
     """Return what the engine is told of the threads of a trace with these files."""
     replay = Replay.__new__(Replay)
     workload = SimpleNamespace(result={"operations": operations})
-    replay.trace = cast(Any, SimpleNamespace(manifest=SimpleNamespace(workload=workload)))
+    manifest = SimpleNamespace(workload=workload, recorder=SimpleNamespace(waits=waits))
+    replay.trace = cast(Any, SimpleNamespace(manifest=manifest))
     found = tuple(
         OpsFile(id=i, size=0, role=role, path=path, trace_id=i, neighbour=len(files) - i <= beside)
         for i, (path, role) in enumerate(files.items())
@@ -38,6 +41,21 @@ def told(files: dict[str, str], *, closed: bool, operations: int = 7, beside: in
     replay._closed = closed
     replay._host = HostProcessors.of(1, {}, 1)
     return replay.threads()
+
+
+@pytest.mark.parametrize(
+    ("files", "waits", "beside", "said"),
+    [
+        (PATHS, True, 0, True),
+        (PATHS, False, 0, False),
+        (PATHS, True, 1, False),
+        ({"/a": "wal"}, True, 0, False),
+    ],
+)
+def test_what_a_recording_tells_of_waits_is_taken_for_the_logs_of_one_job(
+    files: dict[str, str], waits: bool, beside: int, said: bool
+) -> None:
+    assert told(files, closed=True, beside=beside, waits=waits).get("waits", False) == said
 
 
 @pytest.mark.parametrize("closed", [False, True])

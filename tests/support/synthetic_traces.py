@@ -43,7 +43,7 @@ def make_trace(
         tail += 8192
     events = np.zeros(len(rows), EVENT_DTYPE)
     for i, row in enumerate(rows):
-        events[i] = row
+        events[i] = (*row, 0, 0)
     with TraceWriter(path) as writer:
         writer.add_rows(events)
         samples = []

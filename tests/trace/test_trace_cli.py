@@ -184,7 +184,7 @@ def test_export(trace: Trace, tmp_path: Path) -> None:
     result = ztune("export-ops", trace.path, tmp_path / "ops.bin", "--json")
     data = json.loads(result.stdout)
     assert (data["nops"], data["threads"], data["left_out"]) == (600, 2, 1)
-    assert (tmp_path / "ops.bin").stat().st_size == 32 + 600 * 56
+    assert (tmp_path / "ops.bin").stat().st_size == 32 + 600 * 64
 
 
 def test_an_export_does_not_take_the_place_of_what_was_recorded(trace: Trace, tmp_path: Path) -> None:

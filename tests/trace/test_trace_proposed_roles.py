@@ -50,7 +50,7 @@ class Made:
     def write(self, path: Path, **more: Any) -> Trace:
         events = np.zeros(len(self.rows), EVENT_DTYPE)
         for i, row in enumerate(self.rows):
-            events[i] = row
+            events[i] = (*row, 0, 0)
         with TraceWriter(path) as writer:
             writer.add_rows(events)
             recorder = RecorderInfo(name="synthetic")

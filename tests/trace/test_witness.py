@@ -58,7 +58,7 @@ def trace(path: Path, rows: Sequence[tuple[int, int, int]], **more: Any) -> Trac
     files = [TraceFile(id=i, path=f"/db/{i}", role=role) for i, role in enumerate(roles)]  # type: ignore[arg-type]
     events = np.zeros(len(rows), EVENT_DTYPE)
     for i, (op, flags, file) in enumerate(rows):
-        events[i] = (i * 1000, 10, 1, 1, op, 0, flags, file, -1, 0 if op == Op.WRITE else -1, 512)
+        events[i] = (i * 1000, 10, 1, 1, op, 0, flags, file, -1, 0 if op == Op.WRITE else -1, 512, 0, 0)
     with TraceWriter(path) as writer:
         writer.add_rows(events)
         writer.finish(duration_ns=10**9, recorder=RecorderInfo(name="synthetic"), files=files, **more)
