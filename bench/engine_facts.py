@@ -54,12 +54,12 @@ Op = tuple[int, int, int]  # code, offset, size
 
 
 def replay(work: Path, spec: dict[str, Any], ops: list[Op], step_ns: int = 100_000) -> dict[str, Any]:
-    record = struct.Struct("<qqqqiiHBBIII")
+    record = struct.Struct("<qqqqiiHBBIIIII")
     body = b"".join(
-        record.pack(i * step_ns, 1000, off, size, 0, -1, 0, code, 0, 0, 0, 0)
+        record.pack(i * step_ns, 1000, off, size, 0, -1, 0, code, 0, 0, 0, 0, 0, 0)
         for i, (code, off, size) in enumerate(ops)
     )
-    (work / "ops.bin").write_bytes(struct.pack("<8sIIQII", b"ZTOPS\0\0\0", 2, 56, len(ops), 1, 1) + body)
+    (work / "ops.bin").write_bytes(struct.pack("<8sIIQII", b"ZTOPS\0\0\0", 3, 64, len(ops), 1, 1) + body)
     (work / "spec.json").write_text(json.dumps(spec))
     began = time.monotonic()
     done = started.run(

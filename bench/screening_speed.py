@@ -54,7 +54,7 @@ def synthetic(path: Path) -> Trace:
         rows.append((t + 70_000, 5000, 1, 99, Op.WRITE, 0, 0, 0, -1, page * 8192, 8192))
     events = np.array(rows, dtype=np.int64)
     table = np.zeros(len(rows), EVENT_DTYPE)
-    for column, name in enumerate(EVENT_DTYPE.names or ()):
+    for column, name in enumerate((EVENT_DTYPE.names or ())[: events.shape[1]]):
         table[name] = events[:, column]
     files = [
         TraceFile(id=i, path=f"/db/{role}", role=role, size_start=n, size_end=n)  # type: ignore[arg-type]

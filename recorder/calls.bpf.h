@@ -2,7 +2,7 @@
  *
  * Who includes this says what becomes of each finished call, when that was, and whether it wants the file's size
  * before the call:
- *   static void emit_as(const struct done *d);
+ *   static void emit_as(struct state *state, const struct done *d);   state: of its task; asynchronous: NULL
  *   static enum order in_order(u32 file, u8 op, s64 offset, s64 size);   of asynchronous I/O, when it is asked for
  *   #define ENDED(state)
  *   #define KEEP_SIZES
@@ -34,12 +34,10 @@ struct done {
 	u16 call; /* number of the system call; io_uring has none */
 	u8 op;
 	u8 via;
-	u8 order;       /* enum order */
-	u32 since_sync; /* struct zt_event */
-	u32 waited;
+	u8 order; /* enum order */
 };
 
-static __always_inline void emit_as(const struct done *d);
+static __always_inline void emit_as(struct state *state, const struct done *d);
 static __always_inline enum order in_order(u32 file, u8 op, s64 offset, s64 size);
 static __always_inline void begin(struct state *state, struct pt_regs *regs, u32 kind, u32 number);
 static __always_inline void finish(struct state *state, struct pt_regs *regs, u32 kind, long result);
@@ -89,27 +87,6 @@ static __always_inline s64 size_of(struct file *file)
 	return KEEP_SIZES ? BPF_CORE_READ(file, f_inode, i_size) : 0;
 }
 
-#define U32_MAX 0xffffffffull
-
-/* Whom its task waited for before the call, and that it may be waited for now.
- *
- * Who waits for a log takes it at once when woken: that comes about by itself in a replay. So it counts as a wait for
- * another's commit only if the task did something else between.
- */
-static __always_inline void note_waits(struct state *state, struct done *d)
-{
-	bool syncs =
-	    d->op == ZT_FSYNC || d->op == ZT_FDATASYNC || (d->op == ZT_WRITE && (d->flags & (ZT_F_SYNC | ZT_F_DSYNC)));
-	u64 after = syncs || d->op == ZT_WRITE ? state->after : state->queued ? state->queued : state->after;
-
-	if (after && d->t - after <= U32_MAX)
-		d->since_sync = d->t - after;
-	d->waited = state->waited < U32_MAX ? state->waited : U32_MAX;
-	state->after = state->queued = state->waited = 0;
-	state->synced = syncs ? d->end : 0;
-	state->syncs |= syncs;
-}
-
 static __always_inline void emit(struct state *state, u8 op, u16 flags, u32 file, u32 file2, s64 offset, s64 size)
 {
 	struct done d = {
@@ -126,8 +103,7 @@ static __always_inline void emit(struct state *state, u8 op, u16 flags, u32 file
 		.via = ZT_SYSCALL,
 	};
 
-	note_waits(state, &d);
-	emit_as(&d);
+	emit_as(state, &d);
 }
 
 /* ---- before a call ---- */
@@ -207,7 +183,7 @@ static __noinline int emit_pending(const struct pending *p, u32 via, u64 end, s6
 		.order = p->order,
 	};
 
-	emit_as(&d);
+	emit_as(0, &d);
 	return 0;
 }
 

@@ -127,7 +127,19 @@ struct sched_entity {
 	u64 sum_exec_runtime;
 };
 
+struct thread_info {
+	struct {
+		u32 count;
+	} preempt; /* not on x86 */
+};
+
+struct pcpu_hot { /* x86, Linux 6.2 to 6.14 */
+	int preempt_count;
+};
+
 struct task_struct {
+	struct thread_info thread_info;
+	unsigned int __state;
 	unsigned int flags;
 	struct sched_entity se;
 	int pid;

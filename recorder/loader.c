@@ -230,6 +230,37 @@ static bool choose_programs(const struct btf *kernel, bool functions_too)
 	return true;
 }
 
+#if defined(__x86_64__)
+static bool has_symbol(const char *wanted)
+{
+	FILE *file = fopen("/proc/kallsyms", "r");
+	char line[1024], name[512];
+	bool found = false;
+
+	while (file && !found && fgets(line, sizeof(line), file))
+		found = sscanf(line, "%*s %*s %511s", name) == 1 && !strcmp(name, wanted);
+	if (file)
+		fclose(file);
+	return found;
+}
+#endif
+
+/* One of the two programs that see who wakes whom. That a symbol has a type does not say that the kernel knows its address. */
+static void choose_waking(void)
+{
+	struct bpf_program *exact = bpf_object__find_program_by_name(l.object, "waking"),
+			   *rough = bpf_object__find_program_by_name(l.object, "waking_by_any");
+	bool known = true;
+
+	if (!exact || !rough)
+		return;
+#if defined(__x86_64__)
+	known = has_symbol("__preempt_count") || has_symbol("pcpu_hot");
+#endif
+	bpf_program__set_autoload(exact, known);
+	bpf_program__set_autoload(rough, !known);
+}
+
 /* libbpf maps variables onto those of the programs only for generated skeletons; others get a copy. */
 static void share_variables(void)
 {
@@ -284,6 +315,7 @@ static bool try(const struct btf *kernel, bool names, bool functions_too, unsign
 		fail("kernel", "can't read the BPF object: %s", l.last_message);
 	choose_uring(kernel);
 	choose_calls(names);
+	choose_waking();
 	set();
 	if (ring_bytes)
 		set_entries("ring", ring_bytes);

@@ -40,10 +40,10 @@
 #include "records.h"
 
 #define MAX_PIDS 64
-#define LOOK_EVERY_MS 50 /* a ring of 64 MiB holds a million events: no hurry */
-#define OUT_BUFFER (1 << 20)
+#define LOOK_EVERY_MS 50 /* a ring of 64 MiB holds 900,000 events: no hurry */
+#define OUT_BUFFER (5 << 18)
 #define FLUSH_EVERY_MS 1000 /* so much is lost if we are killed */
-#define FRAME_ROWS 16384    /* events that are packed together: 0.9 MiB, which OUT_BUFFER has room for */
+#define FRAME_ROWS 16384    /* events that are packed together: 1 MiB, which OUT_BUFFER has room for */
 
 struct out {
 	const char *name;
@@ -69,6 +69,7 @@ static struct {
 	unsigned int nrows;
 	unsigned int sample_of;
 	bool *stopped, *paused;
+	unsigned int *window;
 } r = {.sample_of = 1, .events = {.name = "events.raw"}, .files = {.name = "files.raw"}};
 
 /* ---- writing ---- */
@@ -259,6 +260,8 @@ static void pause_or_go_on(bool pause)
 
 	if (*r.stopped || *r.paused == pause)
 		return;
+	if (!pause)
+		++*r.window;
 	*r.paused = pause;
 	ring_buffer__consume(r.ring);
 	add_edge(pause ? ZT_END : ZT_BEGIN, monotonic, unix_ns);
@@ -414,6 +417,7 @@ static int record(int argc, char **argv)
 		fail("kernel", "can't map the ring buffer: %s", strerror(errno));
 	r.stopped = global(".bss", "stopped", &size);
 	r.paused = global(".bss", "paused", &size);
+	r.window = global(".bss", "window", &size);
 
 	if (optind < argc)
 		child = spawn(argv + optind, &go, &failed);

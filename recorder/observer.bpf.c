@@ -290,7 +290,7 @@ static __noinline int add(const struct done *d, u32 what)
 	return 0;
 }
 
-static __always_inline void emit_as(const struct done *d)
+static __always_inline void emit_as(struct state *state, const struct done *d)
 {
 	struct done call = *d;
 

@@ -1,6 +1,6 @@
 /* Sees the file I/O of chosen tasks and hands one record per call to the loader.
  *
- * The programs hang on tracepoints alone (BTF-typed: sys_enter, sys_exit, fork, exit, io_uring), because these are
+ * The programs hang on tracepoints alone (BTF-typed: sys_enter, sys_exit, fork, exit, switch, waking, io_uring), because these are
  * allowed wherever eBPF tracing is: some kernels have no kprobes, and some forbid trampolines (fentry). A task that is
  * not recorded pays for a pointer test: "is recorded" is the existence of the task's local storage.
  *
@@ -145,7 +145,113 @@ static __always_inline enum order in_order(u32 file, u8 op, s64 offset, s64 size
 	return ORDER_UNKNOWN;
 }
 
-static __always_inline void emit_as(const struct done *d)
+/* ---- who waits for whose commit ---- */
+
+unsigned int window = 0; /* grows as a window begins: what was before counts for nothing in it */
+
+/* Kernels have the count in one of these places on x86, and by task elsewhere. */
+extern const int __preempt_count __ksym __weak;
+extern const struct pcpu_hot pcpu_hot __ksym __weak;
+
+#define IN_INTERRUPT 0xff0100 /* the kernel's preempt_count: at a soft interrupt, a hard one or an NMI */
+
+static __always_inline bool in_interrupt(struct task_struct *task)
+{
+	int count = 0;
+
+	if (bpf_core_field_exists(task->thread_info.preempt.count))
+		count = BPF_CORE_READ(task, thread_info.preempt.count);
+	else if (&__preempt_count)
+		count = *(const int *)bpf_this_cpu_ptr(&__preempt_count);
+	else if (bpf_core_field_exists(struct pcpu_hot, preempt_count) && &pcpu_hot)
+		count = ((const struct pcpu_hot *)bpf_this_cpu_ptr(&pcpu_hot))->preempt_count;
+	return count & IN_INTERRUPT;
+}
+
+static __always_inline struct state *in_window(struct task_struct *task)
+{
+	struct state *state = may_be_followed(task->tgid) ? bpf_task_storage_get(&tasks, task, 0, 0) : 0;
+
+	if (state && state->window != window) {
+		state->window = window;
+		state->slept = state->synced = state->queued = state->after = state->waited = 0;
+	}
+	return state;
+}
+
+SEC("tp_btf/sched_switch") int BPF_PROG(switching, bool preempted, struct task_struct *task)
+{
+	struct state *state = stopped || paused ? 0 : in_window(task);
+
+	if (state && BPF_CORE_READ(task, __state))
+		state->slept = bpf_ktime_get_ns();
+	return 0;
+}
+
+/* A task wakes another. One that has synced, and not been asked for something else since, gives others what they wait for:
+ * the log, or a row that it had changed. So does one that it woke for that, if it commits by others' syncs, or is of its
+ * process: a database may have a thread that tells of commits. One that never syncs is a client: it asks for something.
+ * So does an interrupt, which brings a packet or ends a time; whoever it interrupts.
+ */
+static __always_inline int woke(struct task_struct *task, bool interrupted)
+{
+	struct task_struct *me = bpf_get_current_task_btf();
+	struct state *woken = stopped || paused ? 0 : in_window(task), *waker;
+	u64 now, slept, synced;
+
+	if (!woken || woken->kind != ZT_K_NONE)
+		return 0;
+	slept = woken->slept;
+	woken->slept = 0;
+	waker = interrupted ? 0 : in_window(me);
+	synced = waker ? waker->synced : 0;
+	if (!synced && waker && waker->syncs)
+		return 0;
+	if (woken->queued)
+		woken->after = woken->queued;
+	woken->queued = synced;
+	woken->synced = woken->syncs || task->tgid == me->tgid ? synced : 0;
+	now = bpf_ktime_get_ns();
+	if (synced && slept && now > slept)
+		woken->waited += now - slept;
+	return 0;
+}
+
+SEC("tp_btf/sched_waking") int BPF_PROG(waking, struct task_struct *task)
+{
+	return woke(task, in_interrupt(bpf_get_current_task_btf()));
+}
+
+/* For kernels that do not say where their preempt_count is: what an interrupt wakes is woken by whom it interrupted. */
+SEC("tp_btf/sched_waking") int BPF_PROG(waking_by_any, struct task_struct *task)
+{
+	return woke(task, false);
+}
+
+#define U32_MAX 0xffffffffull
+
+/* Whom its task had waited for before the call, which may be a sync that others wait for.
+ *
+ * Who waits for a log writes it at once when woken: that comes about by itself in a replay. So it counts as a wait for
+ * another's commit only if the task did something else between.
+ */
+static __always_inline void note_waits(struct state *state, const struct done *d, struct zt_event *event)
+{
+	bool syncs =
+	    d->op == ZT_FSYNC || d->op == ZT_FDATASYNC || (d->op == ZT_WRITE && (d->flags & (ZT_F_SYNC | ZT_F_DSYNC)));
+	u64 after = state->queued && !syncs && d->op != ZT_WRITE ? state->queued : state->after;
+
+	if (state->window == window) {
+		event->since_sync = after && d->t - after <= U32_MAX ? d->t - after : 0;
+		event->waited = state->waited < U32_MAX ? state->waited : U32_MAX;
+	}
+	state->window = window;
+	state->slept = state->queued = state->after = state->waited = 0;
+	state->synced = syncs ? d->end : 0;
+	state->syncs |= syncs;
+}
+
+static __always_inline void emit_as(struct state *state, const struct done *d)
 {
 	u64 who = bpf_get_current_pid_tgid();
 	struct zt_event *event;
@@ -168,8 +274,9 @@ static __always_inline void emit_as(const struct done *d)
 	event->flags = d->flags;
 	event->op = d->op;
 	event->via = d->via;
-	event->since_sync = d->since_sync;
-	event->waited = d->waited;
+	event->since_sync = event->waited = 0;
+	if (state)
+		note_waits(state, d, event);
 	event->pad = 0;
 	/* The loader looks often enough; waking it for each event would cost more than the event. */
 	bpf_ringbuf_submit(event, BPF_RB_NO_WAKEUP);
@@ -368,48 +475,6 @@ static __always_inline void finish(struct state *state, struct pt_regs *regs, u3
 		leave_aio(kind, ARG1(regs), 0, ARG4(regs), result);
 		break;
 	}
-}
-
-/* ---- who waits for whose commit ---- */
-
-static __always_inline struct state *known(struct task_struct *task)
-{
-	return may_be_followed(task->tgid) ? bpf_task_storage_get(&tasks, task, 0, 0) : 0;
-}
-
-SEC("tp_btf/sched_switch") int BPF_PROG(switching, bool preempted, struct task_struct *task)
-{
-	struct state *state = stopped || paused ? 0 : known(task);
-
-	if (state)
-		state->slept = bpf_ktime_get_ns();
-	return 0;
-}
-
-/* A task wakes another. One that has synced, and not been asked for something else since, gives others what they wait for:
- * the log, or a row that it had changed. So does one that it woke for that, if it commits by others' syncs, or is of its
- * process: a database may have a thread that tells of commits. One that never syncs is a client: it asks for something.
- */
-SEC("tp_btf/sched_waking") int BPF_PROG(waking, struct task_struct *task)
-{
-	struct task_struct *me = bpf_get_current_task_btf();
-	struct state *woken = stopped || paused ? 0 : known(task), *waker;
-	u64 now, synced;
-
-	if (!woken || woken->kind != ZT_K_NONE)
-		return 0;
-	waker = known(me);
-	synced = waker ? waker->synced : 0;
-	if (!synced && waker && waker->syncs)
-		return 0;
-	if (woken->queued)
-		woken->after = woken->queued;
-	woken->queued = synced;
-	woken->synced = woken->syncs || task->tgid == me->tgid ? synced : 0;
-	now = bpf_ktime_get_ns();
-	if (synced && woken->slept && now > woken->slept)
-		woken->waited += now - woken->slept;
-	return 0;
 }
 
 ZT_DATA_CALLS(FUNCTION)

@@ -28,6 +28,7 @@ struct state {
 	u64 queued; /* when the sync ended that it was woken by last */
 	u64 after;  /* … if it was asked for something since, or woken by another */
 	u64 waited; /* for such syncs, ns */
+	u32 window; /* in which that was */
 	bool syncs; /* it has synced something */
 	/* The observer's. */
 	u32 touched; /* a file of interest; 2: and has ended */

@@ -212,6 +212,13 @@ static int by_end(const void *a, const void *b)
 	return (x->end > y->end) - (x->end < y->end);
 }
 
+/* Does a call write or sync a file for which its thread has to wait until others have synced it? */
+static bool takes_log(const order_t *o, const op_t *op)
+{
+	return (op->op == OP_WRITE || is_sync(op)) && op->file >= 0 && (size_t)op->file < o->nfiles &&
+	    o->file[op->file].shared && is_syncer(o, pair(op));
+}
+
 /* For each call the sync of a shared file that its thread waited for before it, as the trace tells. */
 static void take_waits(order_t *o, uint64_t first)
 {
@@ -246,13 +253,14 @@ static void take_waits(order_t *o, uint64_t first)
 			idle[op->thread] = op_end(op);
 		if (o->waited == NULL)
 			continue;
-		o->waited[i] = op->waited;
+		/* Else nothing makes it wait here, and what it did then stays as long as it was. */
+		o->waited[i] = o->after[i] != ORDER_NONE || takes_log(o, op) ? op->waited : 0;
 		o->before[i] = -1;
 		/* Nothing that was done after it had begun is covered by it. */
 		if (o->after[i] != ORDER_NONE && since > 0 && sync->t >= since)
 			o->before[i] = key.end - since > op->waited ? key.end - since - op->waited : 0;
-		if (order_shares_log(o, op->thread) && since > 0 && op->t - since > op->waited)
-			o->think += op->t - since - op->waited;
+		if (order_shares_log(o, op->thread) && since > 0 && op->t - since > o->waited[i])
+			o->think += op->t - since - o->waited[i];
 	}
 	free(syncs);
 	free(idle);

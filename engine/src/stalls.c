@@ -138,6 +138,8 @@ static void keep(uint64_t i, int64_t pause)
 		R.order.waited[i] = MIN(R.order.waited[i], end_of(sync) - MAX(begun, ended));
 		R.order.before[i] = begun >= ended ? begun - ended : -1;
 		left -= R.order.waited[i];
+	} else if (sync == ORDER_NONE) {
+		R.order.waited[i] = 0; /* that was before what writes back was done, for all that is known */
 	}
 	if (order_shares_log(&R.order, R.ops->op[i].thread))
 		R.order.think -= MAX(pause - work - left, 0);

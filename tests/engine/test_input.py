@@ -115,10 +115,10 @@ def test_no_file_is_sampled_more_than_all(tmp_path: Path, noise: Path, of: objec
 
 
 def ops_with(**change: int) -> bytes:
-    names = ("t", "dur", "offset", "size", "file", "file2", "thread", "op", "via", "flags", "blank", "_")
-    fields = dict(zip(names, (0, 0, 0, 8192, 0, -1, 0, 2, 0, 0, 0, 0), strict=True))
+    names = ("t", "dur", "offset", "size", "file", "file2", "thread", "op", "via", "flags", "blank")
+    fields = dict(zip(names, (0, 0, 0, 8192, 0, -1, 0, 2, 0, 0, 0), strict=True))
     fields.update(change)
-    return build.HEADER.pack(b"ZTOPS\0\0\0", 2, 56, 1, 1, 1) + build.RECORD.pack(*fields.values())
+    return build.HEADER.pack(b"ZTOPS\0\0\0", 3, 64, 1, 1, 1) + build.RECORD.pack(*fields.values(), 0, 0, 0)
 
 
 @pytest.mark.parametrize(
@@ -126,10 +126,10 @@ def ops_with(**change: int) -> bytes:
     [
         (b"", "too short"),
         (b"x" * 32, "does not begin with ZTOPS"),
-        (build.HEADER.pack(b"ZTOPS\0\0\0", 3, 56, 0, 0, 0), "version 3"),
-        (build.HEADER.pack(b"ZTOPS\0\0\0", 2, 48, 0, 0, 0), "48 bytes"),
-        (build.HEADER.pack(b"ZTOPS\0\0\0", 2, 56, 7, 1, 1), "was cut"),
-        (build.HEADER.pack(b"ZTOPS\0\0\0", 2, 56, 1 << 63, 1, 1), "was cut"),
+        (build.HEADER.pack(b"ZTOPS\0\0\0", 2, 64, 0, 0, 0), "version 2"),
+        (build.HEADER.pack(b"ZTOPS\0\0\0", 3, 48, 0, 0, 0), "48 bytes"),
+        (build.HEADER.pack(b"ZTOPS\0\0\0", 3, 64, 7, 1, 1), "was cut"),
+        (build.HEADER.pack(b"ZTOPS\0\0\0", 3, 64, 1 << 63, 1, 1), "was cut"),
         (ops_with()[:-1], "was cut"),
         (ops_with(op=0), "unknown code 0"),
         (ops_with(op=99), "unknown code 99"),

@@ -26,7 +26,13 @@ PATHS = {
 
 
 def told(
-    files: dict[str, str], *, closed: bool, operations: int = 7, beside: int = 0, waits: bool = False
+    files: dict[str, str],
+    *,
+    closed: bool,
+    operations: int = 7,
+    beside: int = 0,
+    waits: bool = False,
+    of: int = 1,
 ) -> dict[str, Any]:
     """Return what the engine is told of the threads of a trace with these files."""
     replay = Replay.__new__(Replay)
@@ -39,23 +45,25 @@ def told(
     )
     replay.inputs = cast(Any, SimpleNamespace(files=found, beside=40 if beside else None))
     replay._closed = closed
+    replay.rate = cast(Any, SimpleNamespace(of=of))
     replay._host = HostProcessors.of(1, {}, 1)
     return replay.threads()
 
 
 @pytest.mark.parametrize(
-    ("files", "waits", "beside", "said"),
+    ("files", "given", "said"),
     [
-        (PATHS, True, 0, True),
-        (PATHS, False, 0, False),
-        (PATHS, True, 1, False),
-        ({"/a": "wal"}, True, 0, False),
+        (PATHS, {"waits": True}, True),
+        (PATHS, {"waits": False}, False),
+        (PATHS, {"waits": True, "beside": 1}, False),
+        (PATHS, {"waits": True, "of": 2}, False),
+        ({"/a": "wal"}, {"waits": True}, False),
     ],
 )
-def test_what_a_recording_tells_of_waits_is_taken_for_the_logs_of_one_job(
-    files: dict[str, str], waits: bool, beside: int, said: bool
+def test_what_a_recording_tells_of_waits_is_taken_for_the_logs_of_one_whole_job(
+    files: dict[str, str], given: dict[str, Any], said: bool
 ) -> None:
-    assert told(files, closed=True, beside=beside, waits=waits).get("waits", False) == said
+    assert told(files, closed=True, **given).get("waits", False) == said
 
 
 @pytest.mark.parametrize("closed", [False, True])

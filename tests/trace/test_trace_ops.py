@@ -171,7 +171,7 @@ def test_an_export_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> None
     assert [p.name for p in tmp_path.iterdir()] == ["a.trace"]
 
 
-@pytest.mark.parametrize("data", [b"", b"x" * 40, b"ZTOPS\0\0\0" + struct.pack("<IIQII", 2, 56, 2, 0, 0)])
+@pytest.mark.parametrize("data", [b"", b"x" * 40, b"ZTOPS\0\0\0" + struct.pack("<IIQII", 3, 64, 2, 0, 0)])
 def test_what_is_no_ops_file_is_refused(tmp_path: Path, data: bytes) -> None:
     (tmp_path / "o").write_bytes(data)
     with pytest.raises(InputError):

@@ -172,7 +172,7 @@ class RecordedPace(RecommendationPart):
     per_second: float
     unit: str  # "transaction"
     offered: bool  # it asked for this rate: no layout can reach more of it
-    waits: bool = False  # the recording tells whose commits threads had waited for
+    waits: bool = False  # it tells whose commits in its logs threads had waited for
 
 
 class Row(RecommendationPart):

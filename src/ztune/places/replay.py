@@ -332,9 +332,10 @@ class Replay:
         }
 
     def _tells_waits(self) -> bool:
-        """Say whether the operations tell whose commits their threads waited for. Of two recordings, which
-        are replayed together, no."""
-        return self.trace.manifest.recorder.waits and not any(file.neighbour for file in self.inputs.files)
+        """Say whether the operations tell whose commits their threads waited for. Those of a sample, and of
+        two recordings that are replayed together, do not."""
+        alone = not any(file.neighbour for file in self.inputs.files)
+        return self.trace.manifest.recorder.waits and self.rate.of == 1 and alone
 
     @cached_property
     def _logs(self) -> dict[tuple[int, ...], bool]:

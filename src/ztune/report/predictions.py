@@ -22,7 +22,11 @@ OPERATIONS_ACCURACY = (
     "What one {unit} takes was within 15 % in 24 of 30 such figures on an HDD, on an SSD in 18 of 30, most "
     "too short, since a mount takes time of its own."
 )
-ROWS = "; how often these wait for each other's rows is not known"
+ROWS = {
+    True: "these wait for each other's rows as when recorded, and would more often on slower disks",
+    False: "how often these wait for each other's rows is not known",
+}
+"""Whether a recording tells whose commits threads had waited for → what is known of rows."""
 NOT_TOLD = "What one {unit} takes is not predicted: not each has a sync of its own."
 
 
@@ -55,7 +59,7 @@ def predicted_load(r: Recommendation, most: int | None = None) -> PredictedLoad 
     if base:
         meaning = (
             "Predicted, not measured. The database's processor time stays as recorded; its background work "
-            f"keeps step with the clients{ROWS if r.recorded is None or not r.recorded.waits else ''}. "
+            f"keeps step with the clients; {ROWS[r.recorded is not None and r.recorded.waits]}. "
             f"Throughput is a multiple of the base's, with clients that go as fast as they can. {ACCURACY}"
         )
         unit = "operation" if r.recorded is None else r.recorded.unit

@@ -1,7 +1,7 @@
 """Events on their way to a trace: packed as they come, a part at a time, and read again as often as needed.
 
 A part is packed as the eBPF recorder packs its own (``recorder/main.c``): times as differences, and then the
-n-th bytes of all events one after the other, where most are alike, and compressed. An event of 54 bytes takes
+n-th bytes of all events one after the other, where most are alike, and compressed. An event of 62 bytes takes
 about 10 so.
 """
 
