@@ -100,8 +100,13 @@ def test_whom_threads_waited_for_is_as_the_trace_tells(tmp_path: Path) -> None:
     ops.add(READ, 1, offset=0, size=512, thread=2)  # 8: for none, though it did nothing
     ops.add(READ, 1, offset=0, size=512, thread=1, since_sync=7_900_000)  # 9: for 1, before its last call
     ops.add(READ, 1, offset=0, size=512, thread=0, since_sync=1_234_567, waited=7)  # 10: for what is no sync
-    asked = [f"{what} {i}" for what in ("after", "waited") for i in range(6, 11)]
-    assert ask(tmp_path, ops, asked, "told") == [3, 5, -1, -1, -1, 500_000, 0, 0, 0, 7]
+    ops.add(WRITE, offset=0, size=512, thread=0, waited=9)  # 11: for the log
+    ops.add(WRITE, 1, offset=0, size=512, thread=1, waited=11)  # 12: for what nobody waits for here
+    asked = [f"{what} {i}" for what in ("after", "waited") for i in range(6, 13)]
+    assert ask(tmp_path, ops, asked, "told") == [
+        *(3, 5, -1, -1, -1, -1, -1),
+        *(500_000, 0, 0, 0, 0, 9, 0),
+    ]
 
 
 def test_calls_come_to_a_log_as_they_come(tmp_path: Path) -> None:
