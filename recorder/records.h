@@ -88,9 +88,8 @@ struct zt_event {
 	unsigned short flags;
 	unsigned char op;
 	unsigned char via;
-	unsigned int
-	    since_sync; /* ns from the end of another's sync that the task waited for to t, if that is known; else 0 */
-	unsigned int waited; /* ns that it waited for such syncs since its last call */
+	unsigned int since_sync; /* ns from another's sync's end, for which the task waited, to t; 0: of none */
+	unsigned int waited;     /* ns that it waited for such syncs since its last call */
 	unsigned int pad;
 };
 

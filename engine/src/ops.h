@@ -52,10 +52,9 @@ typedef struct {
 	uint8_t op;
 	uint8_t via;
 	uint32_t flags;
-	uint32_t blank; /* of a write: so many bytes at its end are zeros */
-	uint32_t
-	    since_sync; /* ns from the end of another's sync that its thread waited for to t; 0: of none that is known */
-	uint32_t waited; /* ns that its thread waited for others' syncs since its last call */
+	uint32_t blank;      /* of a write: so many bytes at its end are zeros */
+	uint32_t since_sync; /* ns from another's sync's end, for which its thread waited, to t; 0: of none */
+	uint32_t waited;     /* ns that its thread waited for others' syncs since its last call */
 	uint32_t unused;
 } op_t;
 

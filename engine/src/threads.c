@@ -700,9 +700,9 @@ static void come_as_they_come(uint64_t first)
 
 /*
  * Closed: of the operations, the share that waits for a row until another has committed, where threads come to their logs as
- * they come.  A recording does not tell: that another's sync ended while a thread was in no call may be such a wait, one for
- * the log, which comes about here by itself, or chance.  So as many of these are kept as this makes.  Found on PostgreSQL,
- * whose eight clients change eight rows of one table (docs/accuracy.md, "Throughput in the kernel").
+ * they come and the trace does not tell whom they waited for.  That another's sync ended while a thread was in no call may be
+ * such a wait, one for the log, which comes about here by itself, or chance.  So as many of these are kept as this makes.
+ * Found on PostgreSQL, whose eight clients change eight rows of one table.
  */
 #define ROWS 0.5
 
@@ -740,10 +740,10 @@ static void find_logs(uint64_t first)
 			R.logs[k].share = commits / (double)waits[k];
 		shares = shares || R.logs[k].share > 0;
 	}
-	if (R.order.told)
-		R.rows = R.spec->closed ? 1.0 : 0.0;
-	else
-		R.rows = R.spec->closed && others > 0 ? MIN(1.0, ROWS * most / others) : 0.0;
+	if (R.spec->closed && R.order.told)
+		R.rows = 1.0;
+	else if (R.spec->closed && others > 0)
+		R.rows = MIN(1.0, ROWS * most / others);
 	if (shares && told)
 		come_as_they_come(first);
 	if (shares)
