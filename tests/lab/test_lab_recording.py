@@ -9,6 +9,7 @@ import sysconfig
 from typing import Any
 
 import pytest
+import whose_commits
 from guests import PATH, SOURCE
 
 from ztune.lab import Guest
@@ -100,6 +101,20 @@ for by in ("functions", "tracepoints"):
 print(json.dumps(found))
 """
 
+WAITS = """
+import json, os, sys
+from pathlib import Path
+from ztune.trace.record import Recording, record
+work = Path("/tmp/waits/work")
+work.mkdir(parents=True)
+os.chdir(work)
+Path("/tmp/waits.py").write_text(sys.stdin.read())
+trace = record(Recording(Path("/tmp/waits/a.trace"), command=[sys.executable, "-I", "/tmp/waits.py"],
+                         recorder="ebpf", paths=[work]))
+names = {line.split()[2] for line in open("/proc/kallsyms")}
+print(json.dumps([bool(names & {"__preempt_count", "pcpu_hot"}), trace.table().to_pylist()]))
+"""
+
 
 @pytest.fixture(scope="module")
 def seen(guest: Guest) -> dict[str, Any]:
@@ -132,3 +147,15 @@ def test_each_call_once_gives_the_same_trace(seen: dict[str, Any]) -> None:
 def test_fio_counts_the_same(seen: dict[str, Any], by: str, engine: str) -> None:
     found = seen[by]["fio"][engine]
     assert found["ours"] == found["fio"] and found["fio"]["WRITE"][0] > 0
+
+
+def test_whose_commit_a_thread_had_waited_for_is_told(guest: Guest) -> None:
+    """On a kernel that shows what an interrupt wakes: the packets by which the two are asked are such."""
+    text = whose_commits.program((1, "w"), (0, "C"), (1, "c"), tcp=True)
+    said = guest.run(
+        ["python3", "-c", WAITS],
+        text.encode(), env={"PYTHONPATH": IN_GUEST, "PATH": PATH}, check=True, timeout=900,
+    )  # fmt: skip
+    shows, events = json.loads(said.stdout)
+    call, synced = whose_commits.last_of_second(events)
+    assert shows and call["t"] - call["since_sync"] == synced and call["waited"] > 0
