@@ -829,15 +829,20 @@ def test_open_who_waits_for_a_log_is_covered_by_the_next_sync(tmp_path: Path, no
     assert found[True]["model"]["elapsed_s"] < 0.9 * found[False]["model"]["elapsed_s"]
 
 
-def test_what_threads_do_between_calls_takes_turns_on_the_processors(tmp_path: Path, noise: Path) -> None:
+def four_at_work() -> Ops:
     """Four threads that share a log, with five times 10 ms of work each, side by side when recorded."""
-    ops = Ops(step=0, dur=0)
+    ops = Ops(step=0, dur=0, t=1)
     for thread in range(4):
         ops.add(FSYNC, thread=thread)
     for _ in range(5):
         ops.t += 10_000_000
         for thread in range(4):
             ops.add(READ, offset=0, size=512, thread=thread)
+    return ops
+
+
+def test_what_threads_do_between_calls_takes_turns_on_the_processors(tmp_path: Path, noise: Path) -> None:
+    ops = four_at_work()
     # Shares no log, and makes the recording so long that one processor could have done all the work.
     ops.t += 250_000_000
     ops.add(READ, offset=0, size=512, thread=4)
@@ -854,19 +859,12 @@ def test_what_threads_do_between_calls_takes_turns_on_the_processors(tmp_path: P
 def test_what_threads_do_themselves_is_what_the_recording_s_processors_could_do(
     tmp_path: Path, noise: Path, recorded: int, seconds: float
 ) -> None:
-    """Four threads are each at work for 50 ms, all at once. With one processor that was 12.5 ms each, and on
-    one it takes 50 ms; with four it was all of it, and on one it takes 200 ms.
+    """What takes 50 ms was 12.5 ms for each of four threads on one processor, which one does in 50 ms again; on
+    four it was all of it, for which one takes 200 ms.
     """
-    ops = Ops(step=0, dur=0, t=1)
-    for thread in range(4):
-        ops.add(FSYNC, thread=thread)
-    for _ in range(5):
-        ops.t += 10_000_000
-        for thread in range(4):
-            ops.add(READ, offset=0, size=512, thread=thread)
     s = spec(noise, properties={"recordsize": "8K"}, closed=True)
     s["processor"] = {"cores": 1, "recorded": recorded, "rates": []}
-    found = replay(tmp_path, s, ops)["measure"]["model"]["most_s"]
+    found = replay(tmp_path, s, four_at_work())["measure"]["model"]["most_s"]
     assert found == pytest.approx(seconds, rel=0.1)
 
 
