@@ -859,7 +859,7 @@ def test_what_threads_do_between_calls_takes_turns_on_the_processors(tmp_path: P
 def test_what_threads_do_themselves_is_what_the_recording_s_processors_could_do(
     tmp_path: Path, noise: Path, recorded: int, seconds: float
 ) -> None:
-    """What takes 50 ms was 12.5 ms for each of four threads on one processor, which one does in 50 ms again; on
+    """What took four threads 50 ms was 12.5 ms for each on one processor, which one does in 50 ms again; on
     four it was all of it, for which one takes 200 ms.
     """
     s = spec(noise, properties={"recordsize": "8K"}, closed=True)
