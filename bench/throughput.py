@@ -85,12 +85,13 @@ class CostlyCalls(Replay):
         the threads' own work, and the order of what waited for what."""
         whole = self.inputs.ops.read_bytes()
         ops = np.frombuffer(whole, RECORD, offset=HEADER.itemsize).copy()
+        end = ops["t"] + ops["dur"]
         syncs = np.flatnonzero(np.isin(ops["op"], [Op.FSYNC, Op.FDATASYNC]))
-        syncs = syncs[np.argsort(ops["t"][syncs] + ops["dur"][syncs], kind="stable")]
+        syncs = syncs[np.argsort(end[syncs], kind="stable")]
         told = np.flatnonzero(ops["since_sync"])
         ended = ops["t"][told] - ops["since_sync"][told]
-        after = syncs[np.searchsorted(ops["t"][syncs] + ops["dur"][syncs], ended).clip(max=len(syncs) - 1)]
-        known = ops["t"][after] + ops["dur"][after] == ended
+        after = syncs[np.searchsorted(end[syncs], ended).clip(max=len(syncs) - 1)]
+        known = end[after] == ended
         for field in ("t", "dur", "waited"):
             ops[field] = ops[field] / times
         ops["since_sync"] = 0

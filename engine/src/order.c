@@ -85,6 +85,12 @@ bool order_shares_log(const order_t *o, uint16_t thread)
 	return o->shares[thread];
 }
 
+/* Is a call on a file that several threads sync? */
+static bool is_shared(const order_t *o, const op_t *op)
+{
+	return op->file >= 0 && (size_t)op->file < o->nfiles && o->file[op->file].shared;
+}
+
 static void *zeros(size_t n, size_t size)
 {
 	void *p = calloc(n + 1, size);
@@ -166,7 +172,7 @@ static spans_t *find_spans(const order_t *o, uint64_t first)
 		int64_t end = op_end(op), sum;
 		spans_t *s = &spans[o->group[op->thread]];
 
-		if (!order_syncs(op) || op->file < 0 || (size_t)op->file >= o->nfiles || !o->file[op->file].shared)
+		if (!order_syncs(op) || !is_shared(o, op))
 			continue;
 		if (s->n > 0 && op->t <= s->at[s->n - 1].end) {
 			s->at[s->n - 1].sum += end > s->at[s->n - 1].end ? end - s->at[s->n - 1].end : 0;
@@ -215,8 +221,7 @@ static int by_end(const void *a, const void *b)
 /* Does a call write or sync a file for which its thread has to wait until others have synced it? */
 static bool takes_log(const order_t *o, const op_t *op)
 {
-	return (op->op == OP_WRITE || is_sync(op)) && op->file >= 0 && (size_t)op->file < o->nfiles &&
-	    o->file[op->file].shared && is_syncer(o, pair(op));
+	return (op->op == OP_WRITE || is_sync(op)) && is_shared(o, op) && is_syncer(o, pair(op));
 }
 
 /* For each call the sync of a shared file that its thread waited for before it, as the trace tells. */
@@ -229,7 +234,7 @@ static void take_waits(order_t *o, uint64_t first)
 	for (uint64_t i = first; i < o->ops->nops; i++) {
 		const op_t *op = &o->ops->op[i];
 
-		if (!order_syncs(op) || op->file < 0 || (size_t)op->file >= o->nfiles || !o->file[op->file].shared)
+		if (!order_syncs(op) || !is_shared(o, op))
 			continue;
 		if ((n & (n - 1)) == 0 && (syncs = realloc(syncs, (n * 2 + 1) * sizeof(*syncs))) == NULL)
 			abort();
@@ -315,7 +320,7 @@ static void find_waits(order_t *o, uint64_t first)
 			o->think += op->t - idle[op->thread] - o->waited[i];
 		if (op_end(op) > idle[op->thread])
 			idle[op->thread] = op_end(op);
-		if (!order_syncs(op) || op->file < 0 || (size_t)op->file >= o->nfiles || !o->file[op->file].shared)
+		if (!order_syncs(op) || !is_shared(o, op))
 			continue;
 		underway_add(&syncs, (uint32_t)i);
 	}

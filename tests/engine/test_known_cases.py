@@ -635,18 +635,18 @@ def test_closed_who_comes_too_late_for_another_s_commit_has_one_of_its_own(
 
 
 def commits_in_turn(
-    rounds: int, threads: int, pause: int, *, reads_after: int | None = None, waiting: int | None = None
+    rounds: int, threads: int, pause: int, *, reads_after: int | None = None, waiting: bool | None = None
 ) -> Ops:
     """Threads commit one after the other, each in 0.1 ms, ``pause`` ns after the one before. One more reads
     so long after each round and syncs at the end alone; None: there is no such thread. It is told to have
-    waited for the sync before, and so are the first ``waiting`` of the others; None: nobody is told of.
+    waited for the sync before, and so are the others if ``waiting``; None: nobody is told of.
     """
     ops = Ops(step=0, dur=0)
     for i in range(rounds):
         for thread in range(threads):
             ops.t += pause
             since = pause + (0 if thread else reads_after or 0)
-            waits = waiting is not None and thread < waiting and ops.t > since
+            waits = waiting and ops.t > since
             wait = {"since_sync": since, "waited": 100_000} if waits else {}
             ops.add(WRITE, offset=(threads * i + thread) * 8192, size=8192, thread=thread, **wait)
             ops.add(FSYNC, thread=thread, dur=100_000, step=100_000)
@@ -677,9 +677,9 @@ def test_closed_who_waits_for_a_told_log_is_covered_but_for_those_who_wait_for_r
     assert 130 < found[True]["zil"]["commits"] < 200 < found[False]["zil"]["commits"]
 
 
-@pytest.mark.parametrize(("waiting", "commits"), [(0, (100, 130)), (4, (240, 260))])
+@pytest.mark.parametrize(("waiting", "commits"), [(False, (100, 130)), (True, (240, 260))])
 def test_closed_who_is_told_to_wait_for_a_row_does_so_and_nobody_else(
-    tmp_path: Path, noise: Path, waiting: int, commits: tuple[int, int]
+    tmp_path: Path, noise: Path, waiting: bool, commits: tuple[int, int]
 ) -> None:
     """The same; but the recording tells who had waited for another's commit."""
     rounds = 50
