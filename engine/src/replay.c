@@ -192,10 +192,9 @@ static void subtract_arc(arc_count_t *a, const arc_count_t *b)
 	a->l2_write_bytes -= b->l2_write_bytes;
 }
 
-static void sum_zil(fl_itx_t *itx, uint64_t *commits)
+static void sum_zil(fl_itx_t *itx)
 {
 	memset(itx, 0, sizeof(*itx));
-	*commits = 0;
 	for (size_t i = 0; i < R.spec->ndatasets; i++) {
 		fl_itx_t x;
 
@@ -204,8 +203,16 @@ static void sum_zil(fl_itx_t *itx, uint64_t *commits)
 		itx->copied += x.copied;
 		itx->needcopy += x.needcopy;
 		itx->bytes += x.bytes;
-		*commits += fl_volume_commits(R.vols[i]);
 	}
+}
+
+uint64_t replay_commits(void)
+{
+	uint64_t sum = 0;
+
+	for (size_t i = 0; i < R.spec->ndatasets; i++)
+		sum += fl_volume_commits(R.vols[i]);
+	return sum - R.commits_before;
 }
 
 static void note_txgs(void)
@@ -336,7 +343,7 @@ int replay_run(const spec_t *spec, const ops_t *ops, const char *image, result_t
 	throttle_t throttle0;
 	arc_count_t arc0;
 	fl_itx_t itx0;
-	uint64_t commits0, commits, first;
+	uint64_t first;
 	double wall, cpu;
 	int rc;
 
@@ -355,7 +362,9 @@ int replay_run(const spec_t *spec, const ops_t *ops, const char *image, result_t
 	worktime_begin(spec);
 	pool_stat_base();
 	pool_arc(&arc0);
-	sum_zil(&itx0, &commits0);
+	sum_zil(&itx0);
+	R.commits_before = 0;
+	R.commits_before = replay_commits();
 	pool_throttle(&throttle0);
 	wall = wall_now();
 	cpu = cpu_now();
@@ -388,8 +397,8 @@ int replay_run(const spec_t *spec, const ops_t *ops, const char *image, result_t
 	r->throttle.over_max -= throttle0.over_max;
 	pool_arc(&r->arc);
 	subtract_arc(&r->arc, &arc0);
-	sum_zil(&r->itx, &commits);
-	r->zil_commits = commits - commits0;
+	sum_zil(&r->itx);
+	r->zil_commits = replay_commits();
 	r->itx.indirect -= itx0.indirect;
 	r->itx.copied -= itx0.copied;
 	r->itx.needcopy -= itx0.needcopy;

@@ -56,6 +56,7 @@ typedef struct {
 	age_result_t age;
 	double trace_s, elapsed_s, thread_wait_s_max, lag_s;
 	double most_s, most_recorded_s; /* when most of what tells the job's pace had ended: here, when recorded */
+	uint64_t most_commits;          /* of zil_commits those until then */
 	/* Commits, or calls where there are next to none, that had ended by the end of each part of the trace's length. */
 	uint64_t ended[RESULT_PARTS], recorded[RESULT_PARTS];
 	samples_t sync_lat, read_lat, write_lat;

@@ -63,7 +63,7 @@ typedef struct {
 	uint32_t leaders;        /* who wait for the lock with a sync of the trace */
 	uint64_t asked, covered; /* commits that others are to sync, and how many they have */
 	int32_t file;            /* where it was written last, -1: nowhere */
-	int64_t end;
+	int64_t end, least;      /* least: bytes of the smallest write that a sync follows */
 	uint32_t *writes; /* calls that write it, in the order of the trace: what is written, whoever comes when */
 	size_t nwrites, came, written;
 	uint64_t covers; /* commits that its holder has written */
@@ -137,6 +137,7 @@ typedef struct {
 	/* per pool */
 	uint64_t group[16]; /* bytes loaded in the open transaction group */
 	uint64_t txg_start[16];
+	uint64_t commits_before; /* the measure */
 	/* Bytes of files' blocks: what was loaded, as datasets and as pools count it; when the measure began, and for all. */
 	double used, allocated, real, stands;
 	uint64_t whole; /* bytes in the ARC whatever was sampled */
@@ -146,6 +147,8 @@ extern replay_t R;
 
 /* The trace's time, ns. */
 int64_t replay_now(void);
+/* Commits that have reached the log since the measure began. */
+uint64_t replay_commits(void);
 /* Says how far a phase is, if that is wanted: now, or a few times a second. */
 void replay_tell(const char *phase, double done, bool force);
 /* What could not be done with a file of a pool, as the replay's error; EXIT_FAILED. */

@@ -303,6 +303,7 @@ static json_t *measure(const spec_t *spec, result_t *r)
 	put_real(o, "elapsed_s", r->elapsed_s);
 	put_real(o, "most_s", r->most_s);
 	put_real(o, "most_recorded_s", r->most_recorded_s);
+	put(o, "most_commits", r->most_commits);
 	list = json_array();
 	for (size_t i = 0; i < RESULT_PARTS; i++)
 		(void)json_array_append_new(list,

@@ -151,18 +151,18 @@ static int write_log(commits_t *log)
 	return 0;
 }
 
-#define LOG_PAGE 8192 /* PostgreSQL's; who has others writes as little */
+#define LOG_PAGE 8192 /* PostgreSQL's, the largest */
 
-/* The last page of the log again, with one commit more, or several. */
+/* The end of the log again, as much as the smallest commit writes: with one commit more, or several. */
 static int sync_log(commits_t *log)
 {
-	op_t o = {.op = OP_WRITE, .file = log->file, .file2 = -1, .size = LOG_PAGE};
+	op_t o = {.op = OP_WRITE, .file = log->file, .file2 = -1, .size = MIN(log->least, LOG_PAGE)};
 	const rfile_t *f = files_known(log->file);
 	int rc;
 
 	if (f == NULL || f->f == NULL)
 		return 0;
-	o.offset = MAX(log->end - 1, 0) / LOG_PAGE * LOG_PAGE;
+	o.offset = MAX(log->end - o.size, 0);
 	vtime_work(call_ns(&o));
 	if ((rc = files_do(&o)) != 0)
 		return rc;
@@ -320,8 +320,10 @@ static void call(uint64_t i)
 	R.end = MAX(R.end, replay_now());
 	if (R.ended != NULL)
 		R.ended[i] = replay_now();
-	if (paces(o) && ++R.paced == R.most)
+	if (paces(o) && ++R.paced == R.most) {
 		R.r->most_s = (double)replay_now() / 1e9;
+		R.r->most_commits = replay_commits();
+	}
 	if (order_syncs(o))
 		committed(&R.threads[o->thread]);
 	/* What is later than the trace is long ended in none of its parts. */
@@ -682,6 +684,7 @@ static void add_write(commits_t *log, uint32_t call)
 	    (log->writes = realloc(log->writes, MAX(log->nwrites * 2, 1) * sizeof(*log->writes))) == NULL)
 		abort();
 	log->writes[log->nwrites++] = call;
+	log->least = MIN(log->least, R.ops->op[call].size);
 }
 
 /* What is written to the logs that the replay is told of is so in the order of the trace, whoever comes first. */
@@ -736,6 +739,7 @@ static void find_logs(uint64_t first)
 		most = MAX(most, operations);
 		others -= commits;
 		R.logs[k].file = -1;
+		R.logs[k].least = LOG_PAGE;
 		if (waits[k] > 0)
 			R.logs[k].share = commits / (double)waits[k];
 		shares = shares || R.logs[k].share > 0;

@@ -634,6 +634,31 @@ def test_closed_who_comes_too_late_for_another_s_commit_has_one_of_its_own(
     assert more > rounds // 2 if late else more == 0
 
 
+@pytest.mark.parametrize(("size", "again"), [(700, 700), (8192, 8192), (32768, 8192)])
+def test_closed_who_commits_late_writes_as_much_as_the_smallest_commit_does(
+    tmp_path: Path, noise: Path, size: int, again: int
+) -> None:
+    """One thread syncs for both when recorded; here the other comes when that sync has begun."""
+    rounds = 20
+    r = random.Random(1)
+    ops = Ops(step=0, dur=0)
+    for i in range(rounds):
+        ops.t += 1_000_000
+        ops.add(READ, file=1, offset=r.randrange(1 << 13) * 8192, size=8192, thread=1)
+        ops.t += 1_000_000
+        ops.add(WRITE, offset=i * size, size=size)
+        ops.add(FSYNC, dur=1_000_000, step=1_000_000)
+    ops.add(READ, file=1, offset=0, size=8192, thread=1)
+    ops.add(FSYNC, thread=1)
+    s = spec(noise, size=[MIB, 64 * MIB], properties={"recordsize": "8K"}, profile="hdd", closed=True)
+    told = {"logs": [[0]], "operations": 2 * rounds + 1, "load": "touched"}
+    found = replay(tmp_path, {**s, **told}, ops)["measure"]
+    late = found["model"]["late_commits"]
+    assert late > rounds // 2
+    assert found["logical"]["write_bytes"] == rounds * size + late * again
+    assert rounds < found["model"]["most_commits"] <= found["zil"]["commits"]
+
+
 def commits_in_turn(
     rounds: int, threads: int, pause: int, *, reads_after: int | None = None, waiting: bool | None = None
 ) -> Ops:

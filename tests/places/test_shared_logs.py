@@ -22,6 +22,9 @@ PATHS = {
     "/srv/my/binlog/binlog.index": "wal",
     "/srv/app.db-wal": "wal",
     "/srv/my/ibdata1": "data",
+    "/srv/rocks/000012.log": "wal",
+    "/srv/rocks/000014.log": "wal",
+    "/srv/rocks/000013.sst": "data",
 }
 
 
@@ -69,12 +72,12 @@ def test_what_a_recording_tells_of_waits_is_taken_for_the_logs_of_one_whole_job(
 @pytest.mark.parametrize("closed", [False, True])
 def test_each_log_of_a_database_that_commits_in_groups_is_told(closed: bool) -> None:
     said = told(PATHS, closed=closed)
-    assert said["logs"] == [[0, 1], [3], [4, 5]]
+    assert said["logs"] == [[0, 1], [3], [4, 5], [9, 10]]
     assert said["operations"] == 7
     assert "log_operations" not in said
 
 
-@pytest.mark.parametrize("path", ["/srv/app.db-wal", "/srv/my/ibdata1"])
+@pytest.mark.parametrize("path", ["/srv/app.db-wal", "/srv/my/ibdata1", "/srv/rocks/000013.sst"])
 def test_other_files_are_in_no_log(path: str) -> None:
     said = told({path: PATHS[path]}, closed=False)
     assert "logs" not in said and "operations" not in said

@@ -35,7 +35,7 @@ from ztune.analysis.pareto import front
 from ztune.analysis.rank import RankedLayout, defaults_of
 from ztune.analysis.results import LayoutResult, Results, collect
 from ztune.analysis.standing import Standing, standing
-from ztune.databases.database import endings
+from ztune.databases.database import logs_among
 from ztune.errors import InputError
 from ztune.onhost.properties import PROPERTIES, REPLAYED
 from ztune.runs import offered
@@ -182,11 +182,7 @@ def _recorded(manifest: Manifest | None) -> RecordedPace | None:
         per_second=rate,
         unit=str(result.get("unit") or "operation"),
         offered=offered,
-        waits=manifest.recorder.waits
-        and any(
-            file.role == "wal" and any(end.fullmatch(file.path) for end in endings("logs"))
-            for file in manifest.files
-        ),
+        waits=manifest.recorder.waits and bool(logs_among(manifest.files)),
     )
 
 

@@ -11,11 +11,11 @@ import importlib
 import importlib.util
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Protocol, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
@@ -353,6 +353,23 @@ def endings(kind: Literal["preallocated", "logs", "buffered"]) -> tuple[re.Patte
     """Return what whole paths of files look like that databases declare to be of a kind of ``Files``."""
     known = (end for one in every() for files in one.facts.files for end in getattr(files, kind))
     return tuple(re.compile(f".*(?:{end})") for end in known)
+
+
+class _File(Protocol):
+    @property
+    def path(self) -> str: ...
+    @property
+    def role(self) -> str | None: ...
+
+
+_OfOne = TypeVar("_OfOne", bound=_File)
+
+
+def logs_among(files: Iterable[_OfOne]) -> list[list[_OfOne]]:
+    """Return those of ``files`` that are of each log that one thread syncs for all who wait to commit."""
+    wal = [file for file in files if file.role == "wal"]
+    found = ([file for file in wal if end.fullmatch(file.path)] for end in endings("logs"))
+    return [log for log in found if log]
 
 
 def own() -> tuple[Database, ...]:

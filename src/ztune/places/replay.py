@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ztune import paths
-from ztune.databases.database import endings
+from ztune.databases.database import logs_among
 from ztune.errors import InputError
 from ztune.onhost.age import REWRITTEN, WRITE, Age
 from ztune.onhost.host import shared_files
@@ -340,13 +340,11 @@ class Replay:
     @cached_property
     def _logs(self) -> dict[tuple[int, ...], bool]:
         """The files of each log that one thread syncs for all who wait → whether it is a neighbour's."""
-        wal = [file for file in self.inputs.files if file.role == "wal"]
-        found = (
-            (tuple(f.id for f in wal if f.neighbour == beside and end.fullmatch(f.path)), beside)
+        return {
+            tuple(file.id for file in log): beside
             for beside in (False, True)
-            for end in endings("logs")
-        )
-        return {files: beside for files, beside in found if files}
+            for log in logs_among(file for file in self.inputs.files if file.neighbour == beside)
+        }
 
     def read(self, outcome: Outcome) -> Outcome:
         """Return the ``outcome`` of an engine with what the trace and its host add to a result."""

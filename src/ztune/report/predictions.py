@@ -23,8 +23,8 @@ OPERATIONS_ACCURACY = (
     "too short, since a mount takes time of its own."
 )
 ROWS = {
-    True: "these wait for each other's rows as when recorded, and would more often on slower disks",
-    False: "how often these wait for each other's rows is not known",
+    True: "these wait for each other, as for rows, as when recorded, and would more often on slower disks",
+    False: "how often these wait for each other, as for rows, is not known",
 }
 """Whether a recording tells whose commits threads had waited for → what is known of rows."""
 NOT_TOLD = "What one {unit} takes is not predicted: not each has a sync of its own."
@@ -54,7 +54,8 @@ def predicted_load(r: Recommendation, most: int | None = None) -> PredictedLoad 
     base = next((row.values.get("speed") for row in known if row.baseline), None)
     meaning = (
         "Predicted, not measured. The database's own background work and its processor time stay as "
-        "recorded, and so does how many commits share one sync, but of PostgreSQL, MariaDB and MySQL."
+        "recorded, and so does how many commits share one sync, but of PostgreSQL, MariaDB, MySQL and "
+        "RocksDB."
     )
     if base:
         meaning = (
