@@ -122,16 +122,19 @@ static bool syncs_next(uint64_t i, const commits_t *log)
 }
 
 /*
- * Writes all that has come to the log and is not written.  Who comes first is first in the log: the parts follow each
- * other as in the trace, whoever wrote them then, and those that lie one after the other are written in one call.
+ * Writes all that has come to the log and is not written; what comes meanwhile is for who syncs next.  Who comes first is
+ * first in the log: the parts follow each other as in the trace, whoever wrote them then, and those that lie one after the
+ * other are written in one call.
  */
 static int write_log(commits_t *log)
 {
-	while (log->written < log->came) {
+	size_t came = log->came;
+
+	while (log->written < came) {
 		op_t o = R.ops->op[log->writes[log->written++]];
 		int rc;
 
-		while (log->written < log->came) {
+		while (log->written < came) {
 			const op_t *next = &R.ops->op[log->writes[log->written]];
 
 			if (next->file != o.file || next->offset < o.offset || next->offset > o.offset + o.size)

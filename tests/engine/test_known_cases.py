@@ -660,11 +660,18 @@ def test_closed_who_commits_late_writes_as_much_as_the_smallest_commit_does(
 
 
 def commits_in_turn(
-    rounds: int, threads: int, pause: int, *, reads_after: int | None = None, waiting: bool | None = None
+    rounds: int,
+    threads: int,
+    pause: int,
+    *,
+    reads_after: int | None = None,
+    waiting: bool | None = None,
+    apart: int = 8192,
 ) -> Ops:
-    """Threads commit one after the other, each in 0.1 ms, ``pause`` ns after the one before. One more reads
-    so long after each round and syncs at the end alone; None: there is no such thread. It is told to have
-    waited for the sync before, and so are the others if ``waiting``; None: nobody is told of.
+    """Threads commit one after the other, each in 0.1 ms, ``pause`` ns after the one before, so many bytes
+    ``apart``. One more reads so long after each round and syncs at the end alone; None: there is no such
+    thread. It is told to have waited for the sync before, and so are the others if ``waiting``; None: nobody
+    is told of.
     """
     ops = Ops(step=0, dur=0)
     for i in range(rounds):
@@ -673,7 +680,7 @@ def commits_in_turn(
             since = pause + (0 if thread else reads_after or 0)
             waits = waiting and ops.t > since
             wait = {"since_sync": since, "waited": 100_000} if waits else {}
-            ops.add(WRITE, offset=(threads * i + thread) * 8192, size=8192, thread=thread, **wait)
+            ops.add(WRITE, offset=(threads * i + thread) * apart, size=8192, thread=thread, **wait)
             ops.add(FSYNC, thread=thread, dur=100_000, step=100_000)
         if reads_after is not None:
             ops.t += reads_after
@@ -700,6 +707,18 @@ def test_closed_who_waits_for_a_told_log_is_covered_but_for_those_who_wait_for_r
     assert joined[False] < joined[True]
     # 108 if none waits for a row, and 250, one each, if all do.
     assert 130 < found[True]["zil"]["commits"] < 200 < found[False]["zil"]["commits"]
+
+
+def test_closed_what_comes_while_a_log_is_written_is_for_the_next_sync(tmp_path: Path, noise: Path) -> None:
+    """The same, with nobody told to wait, in records of 128K of which nothing is cached: each write reads
+    first. Three come during the first one's: one of them syncs for all three, but the first does for itself.
+    """
+    rounds = 50
+    ops = commits_in_turn(rounds, 4, 150_000, reads_after=50_000, waiting=False, apart=128 << 10)
+    s = spec(noise, size=64 * MIB, properties={"recordsize": "128K"}, profile="hdd", closed=True)
+    told = {"logs": [[0]], "operations": 5 * rounds, "waits": True, "load": "touched"}
+    model = replay(tmp_path, {**s, **told}, ops)["measure"]["model"]
+    assert model["joined_commits"] == pytest.approx(2 * rounds, abs=2)
 
 
 @pytest.mark.parametrize(("waiting", "commits"), [(False, (100, 130)), (True, (240, 260))])
