@@ -2,11 +2,15 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
-from zfs_machine import STAND_IN, Machine
+from zfs_machine import STAND_IN, Machine, run_here
+
+from ztune.advice import host
 
 
 @pytest.fixture
@@ -27,10 +31,15 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
 
 
 @pytest.fixture
+def answered_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The machine's programs answer in this process; other tests of ``apply`` start them."""
+    here = SimpleNamespace(**{**vars(subprocess), "run": run_here})
+    monkeypatch.setattr(host, "subprocess", here)
+
+
+@pytest.fixture
 def no_zfs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine without ZFS, whatever this one has."""
-    from ztune.advice import host
-
     monkeypatch.setattr(host, "_SBIN", str(tmp_path / "nothing"))
     folder = tmp_path / "plain"
     folder.mkdir()

@@ -19,6 +19,7 @@ from ztune.store.db import Store
 from ztune.study import Study
 from ztune.study.layout import with_settings
 
+pytestmark = pytest.mark.usefixtures("answered_here")
 WHERE = ("--dataset", "data=tank/pg", "--dataset", "wal=tank/pg/wal")
 
 

@@ -18,6 +18,8 @@ from ztune.advice.perform import UndoFile, perform, read_undo, undo
 from ztune.errors import InputError, ZtuneError
 from ztune.study import DurabilityClass
 
+pytestmark = pytest.mark.usefixtures("answered_here")
+
 
 def test_done_checked_and_taken_back(machine: Machine, tmp_path: Path) -> None:
     before = machine.datasets()

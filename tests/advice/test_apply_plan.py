@@ -18,6 +18,8 @@ from ztune.errors import InputError, MissingError
 from ztune.study import DurabilityClass
 from ztune.study.layout import parse_layout
 
+pytestmark = pytest.mark.usefixtures("answered_here")
+
 
 def planned(changes: dict[str, Any] | None = None, mapping: dict[str, str] = MAPPING, **layout: Any) -> Plan:
     recommendation = recommended(changes, **layout)

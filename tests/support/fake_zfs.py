@@ -20,7 +20,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-STATE = os.environ["FAKE_ZFS"]
 DEFAULTS = {
     "recordsize": "131072", "compression": "on", "checksum": "on", "logbias": "latency", "sync": "standard",
     "primarycache": "all", "secondarycache": "all", "redundant_metadata": "all", "special_small_blocks": "0",
@@ -36,13 +35,17 @@ NATIVE = {"type", "guid", "used", "referenced", "available", "origin", "encrypti
 SIZES = {"recordsize", "special_small_blocks"}
 
 
+def state_file() -> str:
+    return os.environ["FAKE_ZFS"]
+
+
 def read() -> dict[str, Any]:
-    with open(STATE) as file:
+    with open(state_file()) as file:
         return dict(json.load(file))
 
 
 def write(state: dict[str, Any]) -> None:
-    with open(STATE, "w") as file:
+    with open(state_file(), "w") as file:
         json.dump(state, file)
 
 
@@ -116,7 +119,7 @@ def version_of(state: dict[str, Any]) -> tuple[int, ...]:
 def main(argv: list[str]) -> None:
     state = read()
     program, (verb, *words) = os.path.basename(argv[0]), argv[1:]
-    with open(STATE.removesuffix(".json") + ".log", "a") as log:
+    with open(state_file().removesuffix(".json") + ".log", "a") as log:
         print(program, *argv[1:], file=log)
     if (program, verb) == ("zfs", "version"):
         print(f"zfs-{state['version']}\nzfs-kmod-{state['version']}")
@@ -178,4 +181,5 @@ def main(argv: list[str]) -> None:
         die(f"the stand-in does not know {argv}", 2)
 
 
-main(sys.argv)
+if __name__ == "__main__":
+    main(sys.argv)
