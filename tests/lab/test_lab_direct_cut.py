@@ -3,77 +3,90 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
-from pathlib import Path
+from itertools import product
 
 import pytest
 from guests import Resume
 
 from ztune.disk import server
+from ztune.lab import Guest
 from ztune.study import profiles
 
 pytestmark = [pytest.mark.slow, pytest.mark.root, pytest.mark.timeout(900)]
 
 SIZE = 1 << 30
-RECORD, RECORDS = 16384, 64
+RECORD, RECORDS = 16384, 16
+CASES = tuple(product(("disabled", "standard"), (False, True)))
+"""The property, and whether the log is on a disk apart: each has a pool, and one power cut takes all."""
 WRITE = f"""
 import mmap, os, sys
-fd = os.open("/tmp/db/file", os.O_RDWR | os.O_CREAT | os.O_DIRECT, 0o600)
 page = mmap.mmap(-1, {RECORD})  # memory as O_DIRECT asks for it
 page[:] = sys.argv[1].encode() * {RECORD}
-for i in range({RECORDS}):
-    os.pwrite(fd, page, i * {RECORD})
-    os.fsync(fd)
+for folder in sys.argv[2:]:
+    fd = os.open(folder + "/file", os.O_RDWR | os.O_CREAT | os.O_DIRECT, 0o600)
+    for i in range({RECORDS}):
+        os.pwrite(fd, page, i * {RECORD})
+        os.fsync(fd)
 """
 BEGIN = """
 set -e
-mkdir -p /tmp/db
 cat > /tmp/write.py <<'END'
 {write}
 END
-zpool create -O mountpoint=/tmp/db -O recordsize=16K -O compression=off ztdirect {data} {log}
-zfs set direct={direct} ztdirect
-python3 /tmp/write.py o
+{create}
+python3 /tmp/write.py o {folders}
 echo 300 > /sys/module/zfs/parameters/zfs_txg_timeout
-zpool sync ztdirect
-python3 /tmp/write.py N
+zpool sync
+python3 /tmp/write.py N {folders}
 """
 LOOK = """
 set -e
-mkdir -p /tmp/db
-zpool import -f -d /dev ztdirect
-python3 -c 'print(open("/tmp/db/file", "rb").read().count(b"N"))'
-zpool export ztdirect
+zpool import -f -d /dev -a
+python3 -c 'import sys; print(*(open(f + "/file", "rb").read().count(b"N") for f in sys.argv[1:]))' {folders}
+zpool export -a
 """
 
 
-@pytest.mark.parametrize("apart", [False, True], ids=["one disk", "log device"])
-@pytest.mark.parametrize("direct", ["disabled", "standard"])
-def test_what_was_synced_is_there_unless_it_was_direct_and_the_log_elsewhere(
-    tmp_path: Path, resume: Resume, direct: str, apart: bool
-) -> None:
-    names = ["data", "log"] if apart else ["data"]
+def name_of(direct: str, apart: bool) -> str:
+    return f"zt{direct}{'apart' if apart else ''}"
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory, resume: Resume) -> dict[tuple[str, bool], int]:
+    """How many bytes of what was synced are there after the cut, in each of ``CASES``."""
+    folder = tmp_path_factory.mktemp("cut")
     profile = profiles.find("ssd-sata")
+    parts = {case: ["data", "log"] if case[1] else ["data"] for case in CASES}
 
-    def disks(stack: ExitStack, when: str) -> list[server.DiskServer]:
-        return [
-            stack.enter_context(
-                server.start(profile, SIZE, tmp_path / f"{n}.img", tmp_path / f"{n}-{when}", lazy=True)
-            )
-            for n in names
-        ]
+    def add_disks(stack: ExitStack, guest: Guest, when: str) -> dict[tuple[str, bool], list[str]]:
+        def add(name: str) -> str:
+            image, log = folder / f"{name}.img", folder / f"{name}-{when}"
+            disk = stack.enter_context(server.start(profile, SIZE, image, log, lazy=True))
+            return guest.add_disk(disk.socket, name)
 
+        return {case: [add(f"{name_of(*case)}-{part}") for part in parts[case]] for case in CASES}
+
+    folders = " ".join(f"/tmp/{name_of(*case)}" for case in CASES)
     with ExitStack() as stack, resume() as guest:
-        there = disks(stack, "before")
-        data, *log = [guest.add_disk(disk.socket, name) for disk, name in zip(there, names, strict=True)]
-        line = BEGIN.format(write=WRITE, direct=direct, data=data, log=f"log {log[0]}" if log else "")
+        create = "\n".join(
+            f"zpool create -O mountpoint=/tmp/{name_of(*case)} -O recordsize=16K -O compression=off "
+            f"-O direct={case[0]} {name_of(*case)} {' log '.join(disks)}"
+            for case, disks in add_disks(stack, guest, "before").items()
+        )
+        line = BEGIN.format(write=WRITE, create=create, folders=folders)
         guest.run(["sh", "-c", line], check=True, timeout=300)
         guest.cut()
     with ExitStack() as stack, resume() as guest:
-        there = disks(stack, "after")
-        for disk, name in zip(there, names, strict=True):
-            guest.add_disk(disk.socket, name)
-        kept = int(guest.run(["sh", "-c", LOOK], check=True, timeout=300).stdout)
+        add_disks(stack, guest, "after")
+        said = guest.run(["sh", "-c", LOOK.format(folders=folders)], check=True, timeout=300).stdout
+    return dict(zip(CASES, map(int, said.split()), strict=True))
+
+
+@pytest.mark.parametrize(("direct", "apart"), CASES, ids=[name_of(*case) for case in CASES])
+def test_what_was_synced_is_there_unless_it_was_direct_and_the_log_elsewhere(
+    kept: dict[tuple[str, bool], int], direct: str, apart: bool
+) -> None:
     if direct == "standard" and apart:
-        assert kept < RECORD * RECORDS
+        assert kept[direct, apart] < RECORD * RECORDS
     else:
-        assert kept == RECORD * RECORDS
+        assert kept[direct, apart] == RECORD * RECORDS
