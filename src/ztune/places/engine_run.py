@@ -21,7 +21,7 @@ from typing import IO, Any
 from ztune import paths
 from ztune.errors import InputError, MissingError
 from ztune.onhost.host import shared_files
-from ztune.onhost.host.process import end_group, signal_name
+from ztune.onhost.host.process import end_group, ends_within, signal_name
 from ztune.places import engine_limits, loaded
 from ztune.places.engine import Engine, last_line
 from ztune.places.processors import keep_on, one_processor
@@ -218,13 +218,10 @@ class _Engine:
             deadline = time.monotonic() + self.work.timeout_s
             code: int | None = None
             try:
-                while True:
-                    try:
-                        code = process.wait(timeout=0.1)
+                while not self.stop.is_set() and time.monotonic() <= deadline:
+                    if ends_within(process, 0.1):
+                        code = process.returncode
                         break
-                    except subprocess.TimeoutExpired:
-                        if self.stop.is_set() or time.monotonic() > deadline:
-                            break
             finally:
                 end_group(process, _KILL_GRACE_S)
                 reader.join(timeout=_KILL_GRACE_S)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
@@ -12,7 +13,7 @@ import pytest
 
 from ztune.errors import MissingError, ZtuneError
 from ztune.onhost.host.own_directory import NotOursError
-from ztune.onhost.host.process import Account, Program, ending, last_lines, run
+from ztune.onhost.host.process import Account, Program, ending, ends_within, last_lines, run
 from ztune.onhost.jobs import role_directories as places
 
 ME = Account("me", os.geteuid(), os.getegid(), switch=False)
@@ -84,6 +85,21 @@ def test_what_the_watch_raises_ends_the_program(tmp_path: Path) -> None:
             watch=watch,
         )
     assert until(lambda: gone(int((tmp_path / "pid").read_text())))
+
+
+@pytest.mark.parametrize("told", [True, False], ids=["the kernel says so", "it is looked for"])
+def test_an_end_is_seen(monkeypatch: pytest.MonkeyPatch, told: bool) -> None:
+    def refuse(pid: int) -> int:
+        raise OSError(errno.ENOSYS, "no such call")
+
+    if not told:
+        monkeypatch.setattr(os, "pidfd_open", refuse)
+    process = subprocess.Popen([SHELL, "-c", "read x; exit 3"], stdin=subprocess.PIPE)
+    assert process.stdin is not None
+    assert not ends_within(process, 0.01) and process.returncode is None
+    process.stdin.close()
+    assert ends_within(process, 60) and process.returncode == 3
+    assert ends_within(process, 0)
 
 
 def test_stop_escalates(tmp_path: Path) -> None:
