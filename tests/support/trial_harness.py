@@ -5,7 +5,7 @@ by SIGKILL at record N // 2 of the journal: before it is written for an even N, 
 both an act that was announced and not begun and one that was done and not noted are met.
 
 ``serve`` does the same many times, each in a fork, as starting Python takes longer than most of a trial: it
-reads lines of JSON (words, input, path of the output) and answers each with the exit code.
+reads lines of JSON (words, input) and answers each with another (rc, out, err).
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import sys
 import time
 from typing import Any
 
+from forked import forked
 from trial_job import Writer
 
 from ztune.onhost import main
@@ -68,30 +69,10 @@ def kill_at(number: int) -> None:
 
 
 def serve() -> None:
-
     for line in sys.stdin:
         order = json.loads(line)
-        # Stays open while the program runs: its end would stop the trial.
-        theirs, ours = os.pipe()
-        os.write(ours, order["input"].encode())
-        pid = os.fork()
-        if pid == 0:
-            code = 70
-            try:
-                os.close(ours)
-                os.dup2(theirs, 0)
-                out = os.open(order["output"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-                os.dup2(out, 1)
-                sys.stdin = os.fdopen(0, closefd=False)
-                sys.stdout = os.fdopen(1, "w", closefd=False)
-                code = run(order["words"])
-                sys.stdout.flush()
-            finally:
-                os._exit(code)
-        os.close(theirs)
-        _pid, status = os.waitpid(pid, 0)
-        os.close(ours)
-        print(os.waitstatus_to_exitcode(status), flush=True)
+        done = forked(run, order["words"], order["input"])
+        print(json.dumps({"rc": done.returncode, "out": done.stdout, "err": done.stderr}), flush=True)
 
 
 def run(words: list[str]) -> int:

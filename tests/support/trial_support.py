@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import functools
 import json
 import subprocess
 import sys
@@ -87,53 +89,47 @@ def parse_events(text: str) -> list[dict[str, Any]]:
     return found
 
 
-def run_trial(spec: dict[str, Any] | str, *, kill: int | None = None, timeout: float = 120) -> Ran:
-    """Run a trial in a process of its own; standard input stays open until it ends."""
-    argv = [sys.executable, str(HARNESS), "run", *(["--kill", str(kill)] if kill is not None else [])]
-    with subprocess.Popen(
-        argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stdin and process.stdout and process.stderr
-        process.stdin.write((spec if isinstance(spec, str) else json.dumps(spec)) + "\n")
-        process.stdin.flush()
-        try:
-            out = process.stdout.read()
-            err = process.stderr.read()
-            process.wait(timeout)
-        finally:
-            process.kill()
-    return Ran(process.returncode, parse_events(out), err)
-
-
-def clean(state: Path | str) -> Ran:
-    """Run ``clean``."""
-    argv = [sys.executable, str(HARNESS), "clean", "--state", str(state)]
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=120, check=False)
-    return Ran(done.returncode, parse_events(done.stdout), done.stderr)
-
-
 class Forks:
-    """The trial program, as ``run_trial`` and ``clean`` run it, but each in a fork of one that is loaded."""
+    """The trial program, each run in a fork of one that is loaded: to start Python takes longer than most of
+    a trial."""
 
-    def __init__(self, output: Path) -> None:
-        self.output = output
+    def __init__(self) -> None:
         self.process = subprocess.Popen(
             [sys.executable, str(HARNESS), "serve"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
 
     def _ask(self, words: list[str], text: str = "") -> Ran:
         assert self.process.stdin and self.process.stdout
-        order = {"words": words, "input": text, "output": str(self.output)}
-        self.process.stdin.write(json.dumps(order) + "\n")
+        self.process.stdin.write(json.dumps({"words": words, "input": text}) + "\n")
         self.process.stdin.flush()
-        rc = int(self.process.stdout.readline())
-        return Ran(rc, parse_events(self.output.read_text()), "")
+        said = json.loads(self.process.stdout.readline())
+        return Ran(said["rc"], parse_events(said["out"]), said["err"])
 
-    def run_trial(self, spec: dict[str, Any], *, kill: int) -> Ran:
-        return self._ask(["run", "--kill", str(kill)], json.dumps(spec) + "\n")
+    def run_trial(self, spec: dict[str, Any] | str, *, kill: int | None = None) -> Ran:
+        """Run a trial; standard input stays open until it ends."""
+        text = spec if isinstance(spec, str) else json.dumps(spec)
+        return self._ask(["run", *(["--kill", str(kill)] if kill is not None else [])], text + "\n")
 
-    def clean(self, state: Path) -> Ran:
+    def clean(self, state: Path | str) -> Ran:
+        """Run ``clean``."""
         return self._ask(["clean", "--state", str(state)])
 
     def close(self) -> None:
         self.process.communicate()
+
+
+@functools.cache
+def _forks() -> Forks:
+    found = Forks()
+    atexit.register(found.close)
+    return found
+
+
+def run_trial(spec: dict[str, Any] | str, *, kill: int | None = None) -> Ran:
+    """Run a trial, in a process that the tests of this one share up to there."""
+    return _forks().run_trial(spec, kill=kill)
+
+
+def clean(state: Path | str) -> Ran:
+    """Run ``clean``, as ``run_trial`` runs a trial."""
+    return _forks().clean(state)

@@ -153,6 +153,17 @@ _HELD = 8
 """How often a clean-up is done again, each after the 15 s that it waits for a device by itself."""
 
 
+def cleaned(host: Host, clean: Callable[[Path], Ran] = clean) -> Ran:
+    """Clean up until nobody outside holds what is to go, and return how the last one ended."""
+    done = clean(host.state)
+    for _ in range(_HELD):
+        # Another test's mounts of its own may have a copy of this one, which holds the loop device.
+        if "something has it open" not in done.errors:
+            break
+        done = clean(host.state)
+    return done
+
+
 def killed_and_cleaned(folder: Path, numbers: Iterator[int]) -> tuple[set[str], int]:
     """Kill a trial at each of ``numbers`` and clean up, until one is beyond its end.
 
@@ -161,7 +172,7 @@ def killed_and_cleaned(folder: Path, numbers: Iterator[int]) -> tuple[set[str], 
     folder.mkdir()
     host, saved = Host(folder), folder / "saved"
     met: set[str] = set()
-    server = Forks(folder / "out")
+    server = Forks()
     for number in numbers:
         ran = server.run_trial(host.spec(start={"kind": "keep", "save": str(saved)}), kill=number)
         if ran.rc != -signal.SIGKILL:
@@ -172,12 +183,7 @@ def killed_and_cleaned(folder: Path, numbers: Iterator[int]) -> tuple[set[str], 
         journal = host.state / "state/r-test" / TRIAL / "journal.jsonl"
         if journal.exists():
             met.add(json.loads((journal.read_text().splitlines() or ['{"do":""}'])[-1])["do"])
-        done = server.clean(host.state)
-        for _ in range(_HELD):
-            # Another test's mounts of its own may have a copy of this one, which holds the loop device.
-            if "something has it open" not in done.errors:
-                break
-            done = server.clean(host.state)
+        done = cleaned(host, server.clean)
         assert (done.rc, done.errors) == (0, ""), f"killed at {number}"
         host.require_untouched()
         # What was saved is the user's once it has its name; half of it is not left.
@@ -247,7 +253,7 @@ def test_a_foreign_mount_on_top_is_left_with_everything_below_it(host: Host) -> 
         assert list(host.files.rglob("main-data-0-0"))
     finally:
         subprocess.run(["umount", str(point)], check=True)
-    assert clean(host.state).rc == 0
+    assert cleaned(host).rc == 0
     host.require_untouched()
 
 
@@ -260,7 +266,7 @@ def test_another_file_beside_the_trial_s_is_left(host: Host) -> None:
     assert done.rc == 1 and "it holds files that are not ours" in done.errors
     assert theirs.exists()
     theirs.unlink()
-    assert clean(host.state).rc == 0
+    assert cleaned(host).rc == 0
     host.require_untouched()
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import needs
 import pytest
 from mounted_trial import Host, at, clean_watched, run_watched
-from trial_support import RUN, TRIAL, Forks, clean, run_trial
+from trial_support import RUN, TRIAL, clean, run_trial
 
 from ztune.errors import InputError
 from ztune.onhost.events import Events
@@ -213,13 +213,13 @@ def test_a_stop_is_no_failure_and_leaves_nothing(host: Host) -> None:
     host.require_untouched()
 
 
-def killed_then_cleaned(host: Host, forks: Forks, number: int) -> bool:
+def killed_then_cleaned(host: Host, number: int) -> bool:
     """Kill a trial at one moment and clean; whether the trial still ran then."""
-    ran = forks.run_trial(host.spec(), kill=number)
+    ran = run_trial(host.spec(), kill=number)
     if ran.rc != -signal.SIGKILL:
         assert ran.status == "ok", (number, ran.errors)
         return False
-    cleaned = forks.clean(host.state)
+    cleaned = clean(host.state)
     assert (cleaned.rc, cleaned.errors) == (0, ""), (number, cleaned.errors)
     try:
         host.require_untouched()
@@ -228,29 +228,20 @@ def killed_then_cleaned(host: Host, forks: Forks, number: int) -> bool:
     return True
 
 
-@pytest.fixture
-def forks(tmp_path: Path) -> Iterator[Forks]:
-    found = Forks(tmp_path / "events")
-    yield found
-    found.close()
-
-
 # Records of the journal around the store's and the mounts' making, the settle step and the end: before a
 # record is written for an even number, after it for an odd one.
 @pytest.mark.parametrize("number", [7, 9, 11, 13, 22, 27, 31])
-def test_a_trial_killed_at_a_step_is_cleaned(host: Host, forks: Forks, number: int) -> None:
-    assert killed_then_cleaned(host, forks, number)
+def test_a_trial_killed_at_a_step_is_cleaned(host: Host, number: int) -> None:
+    assert killed_then_cleaned(host, number)
 
 
 # Around the keeping of loaded pools.
 @pytest.mark.parametrize("number", [17, 19, 20, 21, 22, 23, 25])
-def test_pools_that_were_cut_while_they_were_kept_go(
-    host: Host, forks: Forks, tmp_path: Path, number: int
-) -> None:
+def test_pools_that_were_cut_while_they_were_kept_go(host: Host, tmp_path: Path, number: int) -> None:
     kept = tmp_path / "kept"
     kept.mkdir(mode=0o700)
-    assert forks.run_trial(host.keeping(kept), kill=number).rc == -signal.SIGKILL
-    cleaned = forks.clean(host.state)
+    assert run_trial(host.keeping(kept), kill=number).rc == -signal.SIGKILL
+    cleaned = clean(host.state)
     assert (cleaned.rc, cleaned.errors) == (0, "")
     # All of it, or nothing.
     assert not any(".partial-" in path.name for path in kept.iterdir())
@@ -258,9 +249,9 @@ def test_pools_that_were_cut_while_they_were_kept_go(
 
 
 @pytest.mark.long
-def test_a_trial_killed_at_any_record_is_cleaned(host: Host, forks: Forks) -> None:
+def test_a_trial_killed_at_any_record_is_cleaned(host: Host) -> None:
     number = 2
-    while killed_then_cleaned(host, forks, number):
+    while killed_then_cleaned(host, number):
         number += 1
     assert number > 50
     host.require_untouched()
