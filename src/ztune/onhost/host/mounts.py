@@ -79,7 +79,8 @@ def uses(pid: int, path: Path) -> bool:
         links += [fd.path for fd in os.scandir(f"/proc/{pid}/fd")]
     for link in links:
         with contextlib.suppress(OSError):
-            if f"{Path(link).readlink()}/".startswith(prefix):
+            # All descriptors of all processes may be asked for: to make paths of them takes most of it.
+            if f"{os.readlink(link)}/".startswith(prefix):  # noqa: PTH115
                 return True
     # A mapping outlives the descriptor that it was made with; its path is the line's last field.
     with contextlib.suppress(OSError):
