@@ -3,13 +3,15 @@
 import contextlib
 import fcntl
 import gc
+import io
 import os
 import shutil
 import signal
 import sys
 import tempfile
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping
 from pathlib import Path
+from typing import BinaryIO
 
 import mount_commands
 import pytest
@@ -19,6 +21,7 @@ from xdist.scheduler import LoadFileScheduling  # type: ignore[import-untyped]
 
 from ztune.databases.postgresql.onhost.server import find_binaries
 from ztune.errors import ZtuneError
+from ztune.places import bundle
 from ztune.trace.reader import Trace
 
 # A shell that starts pytest in the background has it ignore interrupts, nohup hang-ups, and with it all that
@@ -190,6 +193,26 @@ def not_the_users_state(
     """Keep tests away from the user's state; those with needs find programs and images in its cache."""
     if not any(request.node.get_closest_marker(need) for need in NEEDS):
         monkeypatch.setenv("ZTUNE_HOME", str(shared_home))
+
+
+_PACKED: dict[tuple[tuple[str, bytes], ...], bytes] = {}
+
+
+@pytest.fixture
+def packed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The trial program is packed for the first of the tests that are not about it: the state directory of
+    each of them has none yet."""
+    pack = bundle._archive
+
+    def archive(file: BinaryIO, files: Mapping[str, bytes]) -> None:
+        key = tuple(sorted(files.items()))
+        if key not in _PACKED:
+            made = io.BytesIO()
+            pack(made, files)
+            _PACKED[key] = made.getvalue()
+        file.write(_PACKED[key])
+
+    monkeypatch.setattr(bundle, "_archive", archive)
 
 
 @pytest.fixture

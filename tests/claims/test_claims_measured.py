@@ -29,7 +29,9 @@ ONE = ("--on", "mount", "--profile", "nvme", "--arc", "64M", "--blocks", "2:3")
 
 
 @pytest.fixture(autouse=True)
-def place(home: Path, stand_in_engine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakePlace:
+def place(
+    home: Path, packed_once: None, stand_in_engine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> FakePlace:
     (home / "studies/published/mine.toml").write_text(PUBLISHED)
     write(home, "small")
     found = FakePlace(tmp_path / "there")

@@ -95,7 +95,7 @@ class Notes(Observer):
 
 
 @pytest.fixture
-def place(tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> FakePlace:
+def place(tmp_path: Path, home: Path, packed_once: None, monkeypatch: pytest.MonkeyPatch) -> FakePlace:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(failover, "PAUSE_S", 0.0)
     fake = FakePlace(tmp_path / "there")

@@ -42,7 +42,7 @@ recordsize = "128K"
 
 
 @pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakePlace:
+def place(tmp_path: Path, packed_once: None, monkeypatch: pytest.MonkeyPatch) -> FakePlace:
     monkeypatch.setenv("ZTUNE_HOME", str(tmp_path / "home"))
     monkeypatch.chdir(tmp_path)
     (tmp_path / "two.toml").write_text(STUDY)

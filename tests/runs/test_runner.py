@@ -41,7 +41,7 @@ from ztune.study.durability import judge
 
 
 @pytest.fixture(autouse=True)
-def no_pauses(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def no_pauses(home: Path, packed_once: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(failover, "PAUSE_S", 0.0)
 
 

@@ -60,7 +60,7 @@ class Notes(Observer):
 
 
 @pytest.fixture(autouse=True)
-def quick(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def quick(home: Path, packed_once: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(failover, "PAUSE_S", 0.0)
     monkeypatch.setattr(failover, "AGAIN_S", 0.1)
 
