@@ -8,11 +8,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 from statistics import NormalDist, fmean, stdev
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
 
 RESAMPLES = 2000
 """Of the bootstrap. 2,000 put the ends of a 95 % percentile interval within about 1 % of its width (Efron &
 Tibshirani 1993, ch. 13: 1,000 or more)."""
+
+_KEPT = 8192
+"""How many intervals are kept: whoever judges a run after each trial asks for those of all trials again."""
 
 
 def of_median(values: Sequence[float], seed: int = 1) -> tuple[float, float]:
@@ -20,10 +29,14 @@ def of_median(values: Sequence[float], seed: int = 1) -> tuple[float, float]:
 
     ``seed`` fixes the resampling, so that the same records always give the same report.
     """
+    return _of_median(tuple(values), seed)
+
+
+@lru_cache(_KEPT)
+def _of_median(values: tuple[float, ...], seed: int) -> tuple[float, float]:
     import numpy as np
 
-    data = np.asarray(values, dtype=float)
-    medians = np.median(np.random.default_rng(seed).choice(data, size=(RESAMPLES, len(data))), axis=1)
+    medians = np.median(_resampled(values, seed), axis=1)
     low, high = np.percentile(medians, [2.5, 97.5])
     return float(low), float(high)
 
@@ -36,16 +49,35 @@ def of_mean(values: Sequence[float], level: float, seed: int = 1) -> tuple[float
     values that happen to lie on one side of 0 would otherwise give an interval that excludes 0, which happens
     by chance one time in four.
     """
+    return _of_mean(tuple(values), level, seed)
+
+
+@lru_cache(_KEPT)
+def _of_mean(values: tuple[float, ...], level: float, seed: int) -> tuple[float, float]:
     import numpy as np
 
-    data = np.asarray(values, dtype=float)
-    n, mean = len(data), fmean(values)
+    n, mean = len(values), fmean(values)
     t = student(0.5 + level / 2, n - 1)
     half = t * stdev(values) / math.sqrt(n)
-    means = np.random.default_rng(seed).choice(data, size=(RESAMPLES, n)).mean(axis=1)
+    means = _resampled(values, seed).mean(axis=1)
     tail = NormalDist().cdf(-math.sqrt(n / (n - 1)) * t)
     low, high = np.quantile(means, [tail, 1 - tail])
     return min(float(low), mean - half), max(float(high), mean + half)
+
+
+def _resampled(values: tuple[float, ...], seed: int) -> npt.NDArray[np.float64]:
+    """Return as many values for each of the ``RESAMPLES``, drawn from ``values``."""
+    import numpy as np
+
+    return np.asarray(values, dtype=float)[_drawn(len(values), seed)]
+
+
+@lru_cache(16)
+def _drawn(count: int, seed: int) -> npt.NDArray[np.int64]:
+    """Return which of ``count`` values are drawn: always the same."""
+    import numpy as np
+
+    return np.random.default_rng(seed).choice(count, size=(RESAMPLES, count))
 
 
 def of_means(groups: Sequence[Sequence[float]], level: float) -> tuple[float, float, float, float]:
