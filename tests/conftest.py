@@ -85,12 +85,14 @@ LONGEST = (
     "lab",
     "databases/orientdb/test_orientdb_files.py", "databases/ldap/test_ldap_import.py",
     "databases/http/test_http_load.py", "native/test_installed.py", "engine/test_known_cases.py",
+    "runs/test_rack_faults.py",
     "runs/test_screening.py", "databases/orientdb/test_orientdb_graph.py", "engine/test_footprint.py",
     "trace/recorders/test_record.py",
     "onhost/trial/test_trial_baseline.py", "mount/test_mount_databases.py",
     "onhost/trial/test_trial_mount.py", "databases/test_full_dataset.py",
     "onhost/trial/test_trial_attack.py", "runs/test_runner.py", "cli/test_stop.py",
-    "places/test_mount_target.py", "mount/test_mount_sanitized.py",
+    "places/test_mount_target.py", "mount/test_mount_sanitized.py", "disk/test_disk_model.py",
+    "engine/test_partial_loads.py", "runs/test_screening_engine.py", "runs/test_several_hosts.py",
 )  # fmt: skip
 """Groups of tests that take the longest, in the order in which they start: none is left at the end."""
 
