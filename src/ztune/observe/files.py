@@ -348,7 +348,7 @@ def _blocks(drawn: _Drawn, size: int) -> list[_Block]:
     for i, at in drawn.first(max(LEAST_BLOCKS, BLOCK_BUDGET // size)):
         piece = drawn.pieces[i]
         content = piece.content[at - at % size :][:size]
-        if content.count(0) == len(content):
+        if content == bytes(len(content)):
             continue
         logical = len(content)
         # A file of one record has a block of its own size; of several, all blocks are whole records.

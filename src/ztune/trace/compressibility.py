@@ -263,7 +263,7 @@ def _apart(blocks: Sequence[bytes]) -> list[bytes]:
 def _measure(
     role: str, size: int, algorithm: str, compress: Compressor, blocks: list[bytes], how: Touched = ""
 ) -> Compressibility:
-    full = [block for block in blocks if block.count(0) < len(block)]
+    full = [block for block in blocks if block != bytes(len(block))]
     before = np.array([len(block) for block in full], np.int64)
     # A block that would grow is stored as it is.
     after = np.minimum([len(compress(block)) for block in full], before)
@@ -308,7 +308,7 @@ def _keep(
         step = hole or len(piece)
         for start in range(0, len(piece), step):
             run = piece[start : start + step]
-            if hole is None or run.count(0) < len(run):
+            if hole is None or run != bytes(len(run)):
                 content += run
         # The next piece starts at its own alignment, else its pages would straddle blocks.
         while gap := -len(content) % 4096:
