@@ -93,6 +93,7 @@ LONGEST = (
     "onhost/trial/test_trial_attack.py", "runs/test_runner.py", "cli/test_stop.py",
     "places/test_mount_target.py", "mount/test_mount_sanitized.py", "disk/test_disk_model.py",
     "engine/test_partial_loads.py", "runs/test_screening_engine.py", "runs/test_several_hosts.py",
+    "trace/recorders/test_sample_and_windows.py", "trace/test_repeats.py",
 )  # fmt: skip
 """Groups of tests that take the longest, in the order in which they start: none is left at the end."""
 
