@@ -54,8 +54,7 @@ def predicted_load(r: Recommendation, most: int | None = None) -> PredictedLoad 
     base = next((row.values.get("speed") for row in known if row.baseline), None)
     meaning = (
         "Predicted, not measured. The database's own background work and its processor time stay as "
-        "recorded, and so does how many commits share one sync, but of PostgreSQL, MariaDB, MySQL and "
-        "RocksDB."
+        "recorded, and so does how many commits share one sync, but of PostgreSQL, MariaDB, MySQL, RocksDB."
     )
     if base:
         meaning = (
