@@ -33,13 +33,14 @@ def told(
     *,
     closed: bool,
     operations: int = 7,
+    commits: int | None = None,
     beside: int = 0,
     waits: bool = False,
     of: int = 1,
 ) -> dict[str, Any]:
     """Return what the engine is told of the threads of a trace with these files."""
     replay = Replay.__new__(Replay)
-    workload = SimpleNamespace(result={"operations": operations})
+    workload = SimpleNamespace(result={"operations": operations, "commits": commits})
     manifest = SimpleNamespace(workload=workload, recorder=SimpleNamespace(waits=waits))
     replay.trace = cast(Any, SimpleNamespace(manifest=manifest))
     found = tuple(
@@ -75,6 +76,11 @@ def test_each_log_of_a_database_that_commits_in_groups_is_told(closed: bool) -> 
     assert said["logs"] == [[0, 1], [3], [4, 5], [9, 10]]
     assert said["operations"] == 7
     assert "log_operations" not in said
+
+
+def test_operations_that_wait_for_no_log_are_no_commits() -> None:
+    assert told(PATHS, closed=False, commits=3)["operations"] == 3
+    assert told(PATHS, closed=False, commits=0)["operations"] == 0
 
 
 @pytest.mark.parametrize("path", ["/srv/app.db-wal", "/srv/my/ibdata1", "/srv/rocks/000013.sst"])

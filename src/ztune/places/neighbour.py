@@ -16,7 +16,7 @@ from ztune.errors import InputError
 from ztune.onhost.host import shared_files
 from ztune.places.replay import export_folder
 from ztune.trace.inputs import CONTENT, Inputs
-from ztune.trace.reader import Trace, operations_of
+from ztune.trace.reader import Trace, commits_of
 
 
 @dataclass(frozen=True)
@@ -122,5 +122,5 @@ def joined(first: Trace, one: Inputs, neighbour: Neighbour, other: Inputs, *, al
         files + more,
         {**({} if alone else one.content), **{CONTENT + role: path for role, path in other.content.items()}},
         other.warnings if alone else (*one.warnings, *other.warnings),
-        operations_of(neighbour.trace),
+        commits_of(neighbour.trace),
     )

@@ -41,7 +41,7 @@ from ztune.trace.inputs import (
     content_name,
 )
 from ztune.trace.rate import Rate, check_rate
-from ztune.trace.reader import Trace, operations_of
+from ztune.trace.reader import Trace, commits_of
 from ztune.units import counted
 
 MIN_TIMEOUT_S = 900.0
@@ -318,16 +318,16 @@ class Replay:
 
     def threads(self) -> dict[str, Any]:
         """Return how the trace's threads go on, and on what processors."""
-        operations = operations_of(self.trace)
+        commits = commits_of(self.trace)
         logs = self._logs
         # Each log's commits are told by what its own job did.
-        own = [self.inputs.beside if beside else operations for beside in logs.values()]
+        own = [self.inputs.beside if beside else commits for beside in logs.values()]
         return {
             "processor": self._host.spec(),
             "closed": self._closed,
             **({"logs": [list(files) for files in logs]} if logs else {}),
             **({"waits": True} if logs and self._tells_waits() else {}),
-            **({"operations": operations} if self._closed or logs else {}),
+            **({"operations": commits} if self._closed or logs else {}),
             **({"log_operations": own} if any(logs.values()) else {}),
         }
 

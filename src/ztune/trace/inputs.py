@@ -70,7 +70,7 @@ class OpsInfo:
 class Inputs:
     """What the engine reads beside the spec.
 
-    ``content``: its ``content_name``, or ``EMBEDDED`` → the file. ``beside``: how many operations a
+    ``content``: its ``content_name``, or ``EMBEDDED`` → the file. ``beside``: how many commits a
     neighbour's job did, where its files are among these; None without one. ``calls``: of a sample, how many
     reads and writes each thread has in the whole.
     """

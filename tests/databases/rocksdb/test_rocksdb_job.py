@@ -76,6 +76,7 @@ def test_a_copy_is_taken_over_and_the_job_proved(saved: dict[str, Path], parent:
         else:
             assert (read, written) == (600 if mix == "update" else 0, 600)
             assert details["flushed_bytes"] > 0
+        assert result.commits == written
         assert details["wal_bytes_per_write"] > 416 and details["wal_syncs"] * 2 >= written
         assert 0 < result.latency_ms["p50"] <= result.latency_ms["max"]
         kinds = {"mixed": {"read", "write"}, "update": {"read", "write"}, "overwrite": {"write"}}
@@ -97,6 +98,7 @@ def test_the_whole_life_leaves_nothing(parent: Path) -> None:
         # By the clock, not by the count.
         assert 0.5 < result.seconds < 5 and result.operations > 600
         assert result.details["wal_syncs"] == 0
+        assert result.commits == 0
         blocks = []
         for path in workload.role_paths()["data"].glob("*.sst"):
             data = path.read_bytes()

@@ -77,6 +77,8 @@ class WorkloadResult:
     offered_per_second: float | None = None
     """Operations that became due per second of wall time: 0 where the next begins when the last is done,
     ``None`` where the job does not know."""
+    commits: int | None = None
+    """How many of the operations wait for the log; ``None``: all."""
     log: dict[str, float] = field(default_factory=dict)
     """What the database itself counted of its log while the job ran: ``writes`` and ``syncs``, the seconds
     ``write_s`` and ``sync_s`` that they took, and ``waits`` for room in its buffer. What this version does

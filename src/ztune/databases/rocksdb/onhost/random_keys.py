@@ -295,6 +295,7 @@ class Rocksdb(ClientJob):
             operations=found["operations"],
             unit="operation",
             offered_per_second=rate,
+            commits=written if self.settings()["sync"] == "true" else 0,
             latency_ms=latency.summary(every, 1000),
             details={
                 "mix": str(params["mix"]),
