@@ -50,7 +50,7 @@ from ztune.runs import plan
 from ztune.runs.asked import study_for
 from ztune.store.db import Store
 from ztune.trace.ops import HEADER, RECORD
-from ztune.trace.reader import Trace
+from ztune.trace.reader import Trace, operations_of
 from ztune.trace.schema import Op
 
 PARAMS = {
@@ -107,9 +107,7 @@ class CostlyCalls(Replay):
     def threads(self) -> dict[str, Any]:
         """Return what the engine is told of threads and processors, with the calls and how much counts."""
         found = super().threads()
-        # What the engine counts are commits.
-        share = found["operations"] / operations_in(self.trace)
-        first = {"first": max(1, round(min(self.first * share, found["operations"])))}
+        first = {"first": min(self.first, found["operations"])}
         return {**found, **first, "processor": {**found["processor"], "calls": self.calls}}
 
 
@@ -128,12 +126,6 @@ def _trials(run: str) -> dict[str, dict[str, Any]]:
         return {t.layout.name: dict(t.result) for t in store.trials(run) if t.result}
 
 
-def operations_in(trace: Trace) -> int:
-    """Return how many operations the recorded job did."""
-    assert trace.manifest.workload is not None
-    return int(trace.manifest.workload.result["operations"])
-
-
 def equivalent(trace: Trace, workload: str, first: int) -> int:
     """Return for how many operations the engine, which counts syncs, is to count for ``first`` of them.
 
@@ -141,7 +133,7 @@ def equivalent(trace: Trace, workload: str, first: int) -> int:
     had 1.72 each, and all 1.54.
     """
     files = [f.id for f in trace.manifest.files if COUNTED_BY.get(workload, "\0") in f.path]
-    operations = operations_in(trace)
+    operations = operations_of(trace)
     c = trace.columns("t", "op", "file", "size")
     added = (c["op"] == Op.WRITE) & np.isin(c["file"], files)
     if not added.any():
@@ -199,7 +191,7 @@ def measure(pair: str, given: argparse.Namespace, state: dict[str, Any]) -> None
         for layout in plan.layouts(resolved, given.layouts):
             if layout.name in predicted or layout.name not in real:
                 continue
-            first = min(real[layout.name]["job"]["operations"], operations_in(trace))
+            first = min(real[layout.name]["job"]["operations"], operations_of(trace))
             replay.first = equivalent(trace, workload, first)
             outcome = replay.run(replay.spec(resolved, layout, 1), None, threading.Event())
             if outcome.result is None:

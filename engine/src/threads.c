@@ -155,11 +155,39 @@ static int write_log(commits_t *log)
 }
 
 #define LOG_PAGE 8192 /* PostgreSQL's, the largest */
+#define SMALL 0.1     /* of the writes to a log: the share that is no larger than a small one */
 
-/* The end of the log again, as much as the smallest commit writes: with one commit more, or several. */
+/* What a small commit writes to each log: one write in ten is no larger, so that an odd one says nothing. */
+static void find_least(uint64_t first)
+{
+	uint32_t (*sizes)[LOG_PAGE + 1] = calloc(SPEC_LOGS, sizeof(*sizes));
+	uint64_t writes[SPEC_LOGS] = {0};
+
+	if (sizes == NULL)
+		abort();
+	for (uint64_t i = first; i < R.ops->nops; i++) {
+		const op_t *o = &R.ops->op[i];
+		const commits_t *log = log_of(o);
+
+		if (log == NULL || o->op != OP_WRITE || o->size < 1)
+			continue;
+		sizes[log - R.logs][MIN(o->size, LOG_PAGE)]++;
+		writes[log - R.logs]++;
+	}
+	for (size_t k = 0; k < SPEC_LOGS; k++) {
+		uint64_t smaller = 0;
+
+		R.logs[k].least = 0;
+		while (R.logs[k].least < LOG_PAGE && (double)smaller <= SMALL * (double)writes[k])
+			smaller += sizes[k][++R.logs[k].least];
+	}
+	free(sizes);
+}
+
+/* The end of the log again, as much as a small commit writes: with one commit more, or several. */
 static int sync_log(commits_t *log)
 {
-	op_t o = {.op = OP_WRITE, .file = log->file, .file2 = -1, .size = MIN(log->least, LOG_PAGE)};
+	op_t o = {.op = OP_WRITE, .file = log->file, .file2 = -1, .size = log->least};
 	const rfile_t *f = files_known(log->file);
 	int rc;
 
@@ -687,7 +715,6 @@ static void add_write(commits_t *log, uint32_t call)
 	    (log->writes = realloc(log->writes, MAX(log->nwrites * 2, 1) * sizeof(*log->writes))) == NULL)
 		abort();
 	log->writes[log->nwrites++] = call;
-	log->least = MIN(log->least, R.ops->op[call].size);
 }
 
 /* What is written to the logs that the replay is told of is so in the order of the trace, whoever comes first. */
@@ -742,11 +769,11 @@ static void find_logs(uint64_t first)
 		most = MAX(most, operations);
 		others -= commits;
 		R.logs[k].file = -1;
-		R.logs[k].least = LOG_PAGE;
 		if (waits[k] > 0)
 			R.logs[k].share = commits / (double)waits[k];
 		shares = shares || R.logs[k].share > 0;
 	}
+	find_least(first);
 	if (R.spec->closed && R.order.told)
 		R.rows = 1.0;
 	else if (R.spec->closed && others > 0)

@@ -634,28 +634,33 @@ def test_closed_who_comes_too_late_for_another_s_commit_has_one_of_its_own(
     assert more > rounds // 2 if late else more == 0
 
 
+@pytest.mark.parametrize("told", [True, False])
 @pytest.mark.parametrize(("size", "again"), [(700, 700), (8192, 8192), (32768, 8192)])
-def test_closed_who_commits_late_writes_as_much_as_the_smallest_commit_does(
-    tmp_path: Path, noise: Path, size: int, again: int
+def test_closed_who_commits_late_writes_as_much_as_a_small_commit_does(
+    tmp_path: Path, noise: Path, size: int, again: int, told: bool
 ) -> None:
-    """One thread syncs for both when recorded; here the other comes when that sync has begun."""
+    """One thread syncs for both when recorded; here the other comes when that sync has begun. The first write
+    is of a few bytes, as one that begins a log.
+    """
     rounds = 20
     r = random.Random(1)
     ops = Ops(step=0, dur=0)
+    ops.add(WRITE, offset=0, size=16)
+    ops.add(FSYNC)
     for i in range(rounds):
         ops.t += 1_000_000
         ops.add(READ, file=1, offset=r.randrange(1 << 13) * 8192, size=8192, thread=1)
         ops.t += 1_000_000
-        ops.add(WRITE, offset=i * size, size=size)
+        ops.add(WRITE, offset=16 + i * size, size=size)
         ops.add(FSYNC, dur=1_000_000, step=1_000_000)
     ops.add(READ, file=1, offset=0, size=8192, thread=1)
     ops.add(FSYNC, thread=1)
     s = spec(noise, size=[MIB, 64 * MIB], properties={"recordsize": "8K"}, profile="hdd", closed=True)
-    told = {"logs": [[0]], "operations": 2 * rounds + 1, "load": "touched"}
-    found = replay(tmp_path, {**s, **told}, ops)["measure"]
+    s = {**s, "operations": 2 * rounds + 2, "load": "touched", **({"logs": [[0]]} if told else {})}
+    found = replay(tmp_path, s, ops)["measure"]
     late = found["model"]["late_commits"]
     assert late > rounds // 2
-    assert found["logical"]["write_bytes"] == rounds * size + late * again
+    assert found["logical"]["write_bytes"] == 16 + rounds * size + late * again
     assert rounds < found["model"]["most_commits"] <= found["zil"]["commits"]
 
 
@@ -719,6 +724,34 @@ def test_closed_what_comes_while_a_log_is_written_is_for_the_next_sync(tmp_path:
     told = {"logs": [[0]], "operations": 5 * rounds, "waits": True, "load": "touched"}
     model = replay(tmp_path, {**s, **told}, ops)["measure"]["model"]
     assert model["joined_commits"] == pytest.approx(2 * rounds, abs=2)
+
+
+@pytest.mark.parametrize("closed", [False, True])
+def test_who_reads_and_pauses_while_others_sync_commits_no_more_than_it_did(
+    tmp_path: Path, noise: Path, closed: bool
+) -> None:
+    """Three threads read, one commits: each time that the others pause its sync ends. Of as many operations
+    as there are, a third and no more commit, and what an operation takes is not told by them.
+    """
+    rounds, found = 60, {}
+    ops = Ops(step=0, dur=0)
+    for i in range(rounds):
+        for thread in (1, 2, 3):
+            ops.t += 1_000_000
+            ops.add(READ, file=1, offset=(3 * i + thread) * 8192, size=8192, thread=thread)
+        ops.t += 4_000_000
+        ops.add(WRITE, offset=i * 700, size=700)
+        ops.add(FSYNC, dur=500_000, step=500_000)
+    for thread in (1, 2, 3):
+        ops.add(FSYNC, thread=thread)
+    commits = rounds + 3
+    s = spec(noise, size=[MIB, 64 * MIB], properties={"recordsize": "8K"}, profile="hdd", closed=closed)
+    s = {**s, "logs": [[0]], "operations": 4 * rounds, "load": "touched"}
+    for told in (False, True):
+        more = {"log_operations": [commits]} if told else {}
+        found[told] = replay(tmp_path, {**s, **more}, ops)["measure"]
+    assert found[True]["zil"]["commits"] <= commits < found[False]["zil"]["commits"]
+    assert "operation_latency_ms" not in found[True]["model"]
 
 
 @pytest.mark.parametrize(("waiting", "commits"), [(False, (100, 130)), (True, (240, 260))])

@@ -78,9 +78,17 @@ def test_each_log_of_a_database_that_commits_in_groups_is_told(closed: bool) -> 
     assert "log_operations" not in said
 
 
-def test_operations_that_wait_for_no_log_are_no_commits() -> None:
-    assert told(PATHS, closed=False, commits=3)["operations"] == 3
-    assert told(PATHS, closed=False, commits=0)["operations"] == 0
+@pytest.mark.parametrize("commits", [0, 3])
+def test_operations_that_wait_for_no_log_are_no_commits(commits: int) -> None:
+    said = told(PATHS, closed=True, commits=commits)
+    assert said["operations"] == 7 and said["log_operations"] == [commits] * 4
+    assert "log_operations" not in told({"/srv/app.db-wal": "wal"}, closed=True, commits=commits)
+
+
+@pytest.mark.parametrize(("many", "logs"), [(2, 2), (9, 8)])
+def test_each_directory_has_a_log_of_its_own_up_to_what_the_engine_takes(many: int, logs: int) -> None:
+    files = {f"/srv/{i}/00001{n}.log": "wal" for i in range(many) for n in (1, 2)}
+    assert told(files, closed=False)["logs"] == [[2 * i, 2 * i + 1] for i in range(logs)]
 
 
 @pytest.mark.parametrize("path", ["/srv/app.db-wal", "/srv/my/ibdata1", "/srv/rocks/000013.sst"])

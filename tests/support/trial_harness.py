@@ -5,7 +5,7 @@ by SIGKILL at record N // 2 of the journal: before it is written for an even N, 
 both an act that was announced and not begun and one that was done and not noted are met.
 
 ``serve`` does the same many times, each in a fork, as starting Python takes longer than most of a trial: it
-reads lines of JSON (words, input) and answers each with another (rc, out, err).
+reads lines of JSON (number, words, input) and answers each with another (number, rc, out, err).
 """
 
 from __future__ import annotations
@@ -72,7 +72,8 @@ def serve() -> None:
     for line in sys.stdin:
         order = json.loads(line)
         done = forked(run, order["words"], order["input"])
-        print(json.dumps({"rc": done.returncode, "out": done.stdout, "err": done.stderr}), flush=True)
+        said = {"rc": done.returncode, "out": done.stdout, "err": done.stderr}
+        print(json.dumps({"number": order["number"], **said}), flush=True)
 
 
 def run(words: list[str]) -> int:

@@ -94,15 +94,21 @@ class Forks:
     a trial."""
 
     def __init__(self) -> None:
+        self.asked = 0
         self.process = subprocess.Popen(
             [sys.executable, str(HARNESS), "serve"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
 
     def _ask(self, words: list[str], text: str = "") -> Ran:
         assert self.process.stdin and self.process.stdout
-        self.process.stdin.write(json.dumps({"words": words, "input": text}) + "\n")
+        self.asked += 1
+        order = {"number": self.asked, "words": words, "input": text}
+        self.process.stdin.write(json.dumps(order) + "\n")
         self.process.stdin.flush()
         said = json.loads(self.process.stdout.readline())
+        # A test that was stopped before it had its answer leaves that behind.
+        while said["number"] < self.asked:
+            said = json.loads(self.process.stdout.readline())
         return Ran(said["rc"], parse_events(said["out"]), said["err"])
 
     def run_trial(self, spec: dict[str, Any] | str, *, kill: int | None = None) -> Ran:

@@ -366,10 +366,16 @@ _OfOne = TypeVar("_OfOne", bound=_File)
 
 
 def logs_among(files: Iterable[_OfOne]) -> list[list[_OfOne]]:
-    """Return those of ``files`` that are of each log that one thread syncs for all who wait to commit."""
-    wal = [file for file in files if file.role == "wal"]
-    found = ([file for file in wal if end.fullmatch(file.path)] for end in endings("logs"))
-    return [log for log in found if log]
+    """Return those of ``files`` that are of each log that one thread syncs for all who wait to commit.
+
+    Two directories have two logs: several databases may be recorded together.
+    """
+    found: dict[tuple[re.Pattern[str], str], list[_OfOne]] = {}
+    for file in files:
+        for end in endings("logs") if file.role == "wal" else ():
+            if end.fullmatch(file.path):
+                found.setdefault((end, file.path.rpartition("/")[0]), []).append(file)
+    return list(found.values())
 
 
 def own() -> tuple[Database, ...]:

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -41,11 +42,12 @@ from ztune.trace.inputs import (
     content_name,
 )
 from ztune.trace.rate import Rate, check_rate
-from ztune.trace.reader import Trace, commits_of
+from ztune.trace.reader import Trace, commits_of, operations_of
 from ztune.units import counted
 
 MIN_TIMEOUT_S = 900.0
 TIMEOUT_FACTOR = 60.0  # of the recorded seconds; a sane layout takes less than one
+_MOST_LOGS = 8  # that the engine takes; of others' each thread syncs for itself
 CACHED_TRACES = 4  # how many exports of traces are kept
 REFUSED = (
     "{calls} with O_DIRECT {are} not of whole pages of 4 KiB. OpenZFS 2.3 refuses such calls, and the "
@@ -318,7 +320,7 @@ class Replay:
 
     def threads(self) -> dict[str, Any]:
         """Return how the trace's threads go on, and on what processors."""
-        commits = commits_of(self.trace)
+        operations, commits = operations_of(self.trace), commits_of(self.trace)
         logs = self._logs
         # Each log's commits are told by what its own job did.
         own = [self.inputs.beside if beside else commits for beside in logs.values()]
@@ -327,8 +329,8 @@ class Replay:
             "closed": self._closed,
             **({"logs": [list(files) for files in logs]} if logs else {}),
             **({"waits": True} if logs and self._tells_waits() else {}),
-            **({"operations": commits} if self._closed or logs else {}),
-            **({"log_operations": own} if any(logs.values()) else {}),
+            **({"operations": operations} if self._closed or logs else {}),
+            **({"log_operations": own} if any(logs.values()) or (logs and commits != operations) else {}),
         }
 
     def _tells_waits(self) -> bool:
@@ -340,11 +342,12 @@ class Replay:
     @cached_property
     def _logs(self) -> dict[tuple[int, ...], bool]:
         """The files of each log that one thread syncs for all who wait → whether it is a neighbour's."""
-        return {
-            tuple(file.id for file in log): beside
+        found = (
+            (tuple(file.id for file in log), beside)
             for beside in (False, True)
             for log in logs_among(file for file in self.inputs.files if file.neighbour == beside)
-        }
+        )
+        return dict(islice(found, _MOST_LOGS))
 
     def read(self, outcome: Outcome) -> Outcome:
         """Return the ``outcome`` of an engine with what the trace and its host add to a result."""

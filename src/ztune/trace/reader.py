@@ -170,8 +170,14 @@ def _sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def operations_of(trace: Trace) -> int:
+    """Return how many operations the recorded job did; 0 where that is not known."""
+    workload = trace.manifest.workload
+    return int(workload.result.get("operations") or 0) if workload is not None else 0
+
+
 def commits_of(trace: Trace) -> int:
     """Return how many of the recorded job's operations waited for its log; 0 where that is not known."""
-    result = trace.manifest.workload.result if trace.manifest.workload is not None else {}
-    commits = result.get("commits")
-    return int((result.get("operations") if commits is None else commits) or 0)
+    workload = trace.manifest.workload
+    commits = None if workload is None else workload.result.get("commits")
+    return operations_of(trace) if commits is None else int(commits)

@@ -239,6 +239,10 @@ class Program:
             time.sleep(0.05)
 
 
+_POLL_MOST_S = 86_400.0
+"""The kernel takes no more than 2^31 ms."""
+
+
 def ends_within(process: subprocess.Popen[Any], seconds: float) -> bool:
     """Wait at most ``seconds`` for ``process`` to end; return whether it did.
 
@@ -253,7 +257,7 @@ def ends_within(process: subprocess.Popen[Any], seconds: float) -> bool:
         try:
             ended = select.poll()
             ended.register(descriptor, select.POLLIN)
-            ended.poll(max(0.0, seconds) * 1000)
+            ended.poll(min(max(0.0, seconds), _POLL_MOST_S) * 1000)
         finally:
             os.close(descriptor)
     try:
