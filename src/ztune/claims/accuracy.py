@@ -18,7 +18,7 @@ FLUSHES = 0.06
 SPACE = 0.05
 TIME = 0.10
 """Latencies are held against a mount's in too few layouts for a figure of their own."""
-JOB = 0.20
+JOB = 0.19
 """Of jobs that go as fast as they can, on shaped disks of mounts."""
 
 _SMALLEST = {
