@@ -15,7 +15,7 @@ _OPERATIONS = ("operation_p50", "operation_p99")
 _BESIDE, _BESIDE_HEADS = ("sync_p99", "read_p99"), ("commit p99", "read p99")
 ACCURACY = (
     "Held against PostgreSQL, MariaDB and SQLite on mounts, 29 of 32 such ratios were within 15 %; "
-    "the others, all of records of 8K, were 19 and 22 % too low and 16 % too high."
+    "the others, all of records of 8K, were 17 and 20 % too low and 19 % too high."
 )
 """How far such a ratio can be trusted: docs/accuracy.md, "Predicted throughput"."""
 OPERATIONS_ACCURACY = (
