@@ -363,7 +363,6 @@ int replay_run(const spec_t *spec, const ops_t *ops, const char *image, result_t
 	pool_stat_base();
 	pool_arc(&arc0);
 	sum_zil(&itx0);
-	R.commits_before = 0;
 	R.commits_before = replay_commits();
 	pool_throttle(&throttle0);
 	wall = wall_now();

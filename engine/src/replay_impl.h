@@ -63,7 +63,7 @@ typedef struct {
 	uint32_t leaders;        /* who wait for the lock with a sync of the trace */
 	uint64_t asked, covered; /* commits that others are to sync, and how many they have */
 	int32_t file;            /* where it was written last, -1: nowhere */
-	int64_t end, least;      /* least: bytes that a small commit writes */
+	int64_t end, small;      /* small: bytes that a small commit writes */
 	uint32_t *writes; /* calls that write it, in the order of the trace: what is written, whoever comes when */
 	size_t nwrites, came, written;
 	uint64_t covers; /* commits that its holder has written */

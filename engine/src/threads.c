@@ -158,7 +158,7 @@ static int write_log(commits_t *log)
 #define SMALL 0.1     /* of the writes to a log: the share that is no larger than a small one */
 
 /* What a small commit writes to each log: one write in ten is no larger, so that an odd one says nothing. */
-static void find_least(uint64_t first)
+static void find_small(uint64_t first)
 {
 	uint32_t (*sizes)[LOG_PAGE + 1] = calloc(SPEC_LOGS, sizeof(*sizes));
 	uint64_t writes[SPEC_LOGS] = {0};
@@ -175,11 +175,11 @@ static void find_least(uint64_t first)
 		writes[log - R.logs]++;
 	}
 	for (size_t k = 0; k < SPEC_LOGS; k++) {
-		uint64_t smaller = 0;
+		uint64_t found = 0;
 
-		R.logs[k].least = 0;
-		while (R.logs[k].least < LOG_PAGE && (double)smaller <= SMALL * (double)writes[k])
-			smaller += sizes[k][++R.logs[k].least];
+		R.logs[k].small = 0;
+		while (R.logs[k].small < LOG_PAGE && (double)found <= SMALL * (double)writes[k])
+			found += sizes[k][++R.logs[k].small];
 	}
 	free(sizes);
 }
@@ -187,7 +187,7 @@ static void find_least(uint64_t first)
 /* The end of the log again, as much as a small commit writes: with one commit more, or several. */
 static int sync_log(commits_t *log)
 {
-	op_t o = {.op = OP_WRITE, .file = log->file, .file2 = -1, .size = log->least};
+	op_t o = {.op = OP_WRITE, .file = log->file, .file2 = -1, .size = log->small};
 	const rfile_t *f = files_known(log->file);
 	int rc;
 
@@ -773,7 +773,7 @@ static void find_logs(uint64_t first)
 			R.logs[k].share = commits / (double)waits[k];
 		shares = shares || R.logs[k].share > 0;
 	}
-	find_least(first);
+	find_small(first);
 	if (R.spec->closed && R.order.told)
 		R.rows = 1.0;
 	else if (R.spec->closed && others > 0)

@@ -731,7 +731,7 @@ def test_who_reads_and_pauses_while_others_sync_commits_no_more_than_it_did(
     tmp_path: Path, noise: Path, closed: bool
 ) -> None:
     """Three threads read, one commits: each time that the others pause its sync ends. Of as many operations
-    as there are, a third and no more commit, and what an operation takes is not told by them.
+    as there are, a quarter and no more commit, and what an operation takes is not told by them.
     """
     rounds, found = 60, {}
     ops = Ops(step=0, dur=0)
