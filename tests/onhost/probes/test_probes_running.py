@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -49,12 +50,13 @@ class Scene:
 
 @pytest.fixture
 def job(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """Writes 100 × 8 KiB and burns some processor time in a child when told to, then waits."""
+    """Writes 100 × 8 KiB and burns some processor time in a child when told to; the child ends when told."""
     work = (
         "import os, time; fd = os.open('data/x', os.O_RDWR | os.O_CREAT)\n"
         "for i in range(100): os.write(fd, bytes(8192))\n"
         "until = time.process_time() + 0.3\n"
         "while time.process_time() < until: pass\n"
+        "os.write(1, b'burnt\\n'); os.read(0, 4)\n"
     )
     script = 'read go; "$1" -S -c "$2"; echo done; read end'
     with subprocess.Popen(
@@ -67,9 +69,14 @@ def job(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
         process.kill()
 
 
-def work(process: subprocess.Popen[bytes]) -> None:
+def work(process: subprocess.Popen[bytes], seen: Callable[[], None] = lambda: None) -> None:
+    """Have the job done; its child ends after ``seen`` returned."""
     assert process.stdin and process.stdout
     process.stdin.write(b"go\n")
+    process.stdin.flush()
+    assert process.stdout.readline() == b"burnt\n"
+    seen()
+    process.stdin.write(b"end\n")
     process.stdin.flush()
     assert process.stdout.readline() == b"done\n"
 
@@ -108,11 +115,25 @@ def test_what_the_job_did_and_nothing_else(tmp_path: Path, job: subprocess.Popen
 
 
 def test_what_an_ended_process_did_is_its_own_and_not_its_parent_s(
-    tmp_path: Path, job: subprocess.Popen[bytes]
+    tmp_path: Path, job: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    processes, looks = procfs.processes, threading.Semaphore(0)
+
+    def look(pids: Iterable[int]) -> dict[procfs.Task, procfs.ProcessCounters]:
+        found = processes(pids)
+        looks.release()
+        return found
+
+    def look_twice() -> None:
+        # How often the probe looks depends on what a look costs; the first to end may have begun before.
+        while looks.acquire(blocking=False):
+            pass
+        assert looks.acquire(timeout=60) and looks.acquire(timeout=60)
+
+    monkeypatch.setattr(procfs, "processes", look)
     scene = Scene(tmp_path, OFF | {"cpu": {"interval": 0.02}}, [job.pid])
     running = probes.start(scene.context)
-    work(job)
+    work(job, look_twice)
     cpu = running.stop()["cpu"]
     assert scene.said == []
     rows = {row["name"]: row for row in cpu["by_process"]}
