@@ -10,29 +10,30 @@
 #define MAX(a, b) ((a) > (b) ? (a) : (b))
 #endif
 
-#define AT_ONCE 10 /* zfs_vdev_sync_read_max_active and its like: requests of a kind that OpenZFS has on a disk */
 #define STREAMS 16
 #define PLACES 64
 #define SPREAD_NS 1000000000LL /* the others come within this time */
 
+#define SPREAD 1 /* the cookie of a read among others; a write's is its turn */
+
 typedef enum { READS, WRITES, KINDS } kind_t;
 
-/* A request that waits for its turn, or those that one stands for. */
+/* A read that waits for its turn, or those that one stands for. */
 typedef struct {
 	int64_t time, step; /* from one to the next, on average */
 	uint64_t order;
 	request_t *own; /* NULL: others */
-	uint32_t left;  /* of the others */
-	uint32_t len;
-	uint64_t off;
-	bool in_row; /* one begins where the other ends */
+	crowd_others_t others;
 } train_t;
 
+/* A write with those that it stands for. */
 typedef struct {
-	train_t *heap; /* by time */
-	size_t n, room;
-	int on_disk;
-	int64_t last; /* when the last one came that stands for others */
+	void *owner; /* the request's: it hears of the last */
+	crowd_others_t others;
+} turn_t;
+
+/* Where requests of a kind go. */
+typedef struct {
 	struct {
 		uint64_t end, at; /* where it ended for OpenZFS; where on the disk what follows is */
 	} stream[STREAMS];
@@ -45,6 +46,10 @@ struct crowd {
 	stretch_t stretch;
 	uint64_t random, order;
 	line_t line[KINDS];
+	train_t *heap; /* reads, by time */
+	size_t n, room;
+	int reading;  /* of them on the disk */
+	int64_t last; /* when the last read came that stands for others */
 };
 
 crowd_t *crowd_new(device_t *device, uint64_t number, stretch_t stretch)
@@ -56,11 +61,10 @@ crowd_t *crowd_new(device_t *device, uint64_t number, stretch_t stretch)
 	c->device = device;
 	c->stretch = stretch;
 	c->random = number * 0xd1342543de82ef95ULL + 1;
-	for (int k = 0; k < KINDS; k++) {
-		c->line[k].last = INT64_MIN / 2;
+	c->last = INT64_MIN / 2;
+	for (int k = 0; k < KINDS; k++)
 		for (int i = 0; i < STREAMS; i++)
 			c->line[k].stream[i].end = UINT64_MAX;
-	}
 	return c;
 }
 
@@ -75,30 +79,30 @@ static bool before(const train_t *a, const train_t *b)
 	return a->time < b->time || (a->time == b->time && a->order < b->order);
 }
 
-static void push(line_t *l, train_t t)
+static void push(crowd_t *c, train_t t)
 {
-	size_t i = l->n++;
+	size_t i = c->n++;
 
-	if (l->n > l->room && (l->heap = realloc(l->heap, (l->room = l->room * 2 + 64) * sizeof(*l->heap))) == NULL)
+	if (c->n > c->room && (c->heap = realloc(c->heap, (c->room = c->room * 2 + 64) * sizeof(*c->heap))) == NULL)
 		abort();
-	for (; i > 0 && before(&t, &l->heap[(i - 1) / 2]); i = (i - 1) / 2)
-		l->heap[i] = l->heap[(i - 1) / 2];
-	l->heap[i] = t;
+	for (; i > 0 && before(&t, &c->heap[(i - 1) / 2]); i = (i - 1) / 2)
+		c->heap[i] = c->heap[(i - 1) / 2];
+	c->heap[i] = t;
 }
 
-static train_t pop(line_t *l)
+static train_t pop(crowd_t *c)
 {
-	train_t first = l->heap[0], last = l->heap[--l->n];
+	train_t first = c->heap[0], last = c->heap[--c->n];
 	size_t i = 0, k;
 
-	for (; (k = 2 * i + 1) < l->n; i = k) {
-		k += k + 1 < l->n && before(&l->heap[k + 1], &l->heap[k]);
-		if (!before(&l->heap[k], &last))
+	for (; (k = 2 * i + 1) < c->n; i = k) {
+		k += k + 1 < c->n && before(&c->heap[k + 1], &c->heap[k]);
+		if (!before(&c->heap[k], &last))
 			break;
-		l->heap[i] = l->heap[k];
+		c->heap[i] = c->heap[k];
 	}
-	if (l->n > 0)
-		l->heap[i] = last;
+	if (c->n > 0)
+		c->heap[i] = last;
 	return first;
 }
 
@@ -143,99 +147,143 @@ static bool locate(crowd_t *c, line_t *l, request_t *r, uint64_t all)
 	return i < STREAMS;
 }
 
-static bool let_in(crowd_t *c, int64_t now)
-{
-	bool any = false;
-
-	for (int k = 0; k < KINDS; k++) {
-		line_t *l = &c->line[k];
-
-		while (l->n > 0 && l->heap[0].time <= now && l->on_disk < AT_ONCE) {
-			train_t t = pop(l);
-			request_t *r = t.own;
-
-			if (r == NULL) {
-				if ((r = calloc(1, sizeof(*r))) == NULL)
-					abort();
-				r->op = k == READS ? REQ_READ : REQ_WRITE;
-				r->len = t.len;
-				r->off = t.off;
-				if (t.in_row)
-					t.off += t.len;
-				else if (l->nplaces > 0)
-					/* Near one of those that were asked for of late. */
-					t.off = within(c,
-					    (double)l->place[(size_t)(chance(c) * l->nplaces)] +
-						(chance(c) - 0.5) * (double)c->device->span / 500,
-					    t.len);
-				if (--t.left > 0) {
-					t.time += (int64_t)((double)t.step * 2.0 * chance(c));
-					push(l, t);
-				}
-			}
-			r->cookie = 1 + (uint64_t)k;
-			r->arrival = now;
-			device_submit(c->device, r);
-			l->on_disk++;
-			any = true;
-		}
-	}
-	return any;
-}
-
-void crowd_submit(crowd_t *c, request_t *r, double ios, double bytes, int64_t now)
+crowd_others_t crowd_place(crowd_t *c, request_t *r, double ios, double bytes)
 {
 	line_t *l = &c->line[r->op == REQ_READ ? READS : WRITES];
 	double more = MAX(ios - 1.0, 0.0), len;
-	train_t others = {0};
+	crowd_others_t o = {.op = r->op};
 
-	r->cookie = 0;
-	if (r->op == REQ_FLUSH) {
-		device_submit(c->device, r);
-		return;
-	}
-	others.left = (uint32_t)more + (chance(c) < more - floor(more));
+	o.left = (uint32_t)more + (chance(c) < more - floor(more));
 	len = more > 0 ? MIN(MAX((bytes - r->len) / more, 512.0), 16777216.0) : 0;
-	others.len = (uint32_t)len;
-	others.in_row = locate(c, l, r, r->len + (uint64_t)others.left * others.len);
-	if (more <= 0) {
-		device_submit(c->device, r);
-		return;
-	}
-	if (!others.in_row) {
+	o.len = (uint32_t)len;
+	o.in_row = locate(c, l, r, r->len + (uint64_t)o.left * o.len);
+	o.off = r->off + r->len;
+	if (more > 0 && !o.in_row) {
 		l->place[l->next_place] = r->off;
 		l->next_place = (l->next_place + 1) % PLACES;
 		l->nplaces = MAX(l->nplaces, l->next_place == 0 ? PLACES : l->next_place);
 	}
-	push(l, (train_t){.time = now, .order = c->order++, .own = r});
-	if (others.left > 0) {
-		/*
-		 * Reads come from many threads, each at a time of its own.  Writes come when the one before is done, and
-		 * what goes on where it ended is read so too.
-		 */
-		others.step =
-		    (r->op == REQ_READ && !(others.in_row && c->device->p->hdd) ? SPREAD_NS
-										: MIN(now - l->last, SPREAD_NS)) /
-		    (others.left + 1);
-		others.time = now + (int64_t)((double)others.step * 2.0 * chance(c));
-		others.order = c->order++;
-		others.off = others.in_row || l->nplaces == 0
-		    ? r->off + r->len
-		    : within(c, (double)l->place[(size_t)(chance(c) * l->nplaces)], others.len);
-		push(l, others);
+	return o;
+}
+
+request_t *crowd_other(crowd_t *c, crowd_others_t *o)
+{
+	const line_t *l = &c->line[o->op == REQ_READ ? READS : WRITES];
+	request_t *r = calloc(1, sizeof(*r));
+
+	if (r == NULL)
+		abort();
+	r->op = o->op;
+	r->len = o->len;
+	r->off = o->off;
+	o->left--;
+	if (o->in_row)
+		o->off += o->len;
+	else
+		/* Near one of those that were asked for of late. */
+		r->off = within(c,
+		    (double)l->place[(size_t)(chance(c) * l->nplaces)] +
+			(chance(c) - 0.5) * (double)c->device->span / 500,
+		    r->len);
+	return r;
+}
+
+crowd_others_t crowd_part(crowd_others_t *o, uint32_t n)
+{
+	crowd_others_t part = *o;
+
+	part.left = n;
+	o->left -= n;
+	if (o->in_row)
+		o->off += (uint64_t)n * o->len;
+	return part;
+}
+
+static bool let_in(crowd_t *c, int64_t now)
+{
+	bool any = false;
+
+	while (c->n > 0 && c->heap[0].time <= now && c->reading < CROWD_AT_ONCE) {
+		train_t t = pop(c);
+		request_t *r = t.own;
+
+		if (r == NULL) {
+			r = crowd_other(c, &t.others);
+			if (t.others.left > 0) {
+				t.time += (int64_t)((double)t.step * 2.0 * chance(c));
+				push(c, t);
+			}
+		}
+		r->cookie = SPREAD;
+		r->arrival = now;
+		device_submit(c->device, r);
+		c->reading++;
+		any = true;
 	}
-	l->last = now;
+	return any;
+}
+
+void crowd_spread(crowd_t *c, request_t *r, crowd_others_t others, int64_t now)
+{
+	train_t t = {.others = others};
+
+	r->cookie = 0;
+	if (others.len == 0) {
+		device_submit(c->device, r);
+		return;
+	}
+	push(c, (train_t){.time = now, .order = c->order++, .own = r});
+	if (others.left > 0) {
+		/* They come from many threads, each at a time of its own; on an hdd what goes on where it ended is read so. */
+		t.step = (others.in_row && c->device->p->hdd ? MIN(now - c->last, SPREAD_NS) : SPREAD_NS) /
+		    (others.left + 1);
+		t.time = now + (int64_t)((double)t.step * 2.0 * chance(c));
+		t.order = c->order++;
+		push(c, t);
+	}
+	c->last = now;
 	(void)let_in(c, now);
+}
+
+void crowd_in_turn(crowd_t *c, request_t *r, crowd_others_t others)
+{
+	turn_t *t;
+
+	r->cookie = 0;
+	if (others.left > 0) {
+		if ((t = malloc(sizeof(*t))) == NULL)
+			abort();
+		*t = (turn_t){r->owner, others};
+		r->owner = NULL;
+		r->cookie = (uint64_t)(uintptr_t)t;
+	}
+	device_submit(c->device, r);
+}
+
+/* A write is done.  Returns the request if it was the last of its turn; the next one goes to the disk if not. */
+static request_t *take_turn(crowd_t *c, request_t *r, int64_t now)
+{
+	turn_t *t = (turn_t *)(uintptr_t)r->cookie;
+	request_t *next;
+
+	if (t->others.left == 0) {
+		r->owner = t->owner;
+		free(t);
+		return r;
+	}
+	request_free(r);
+	next = crowd_other(c, &t->others);
+	next->cookie = (uint64_t)(uintptr_t)t;
+	next->arrival = now;
+	device_submit(c->device, next);
+	return NULL;
 }
 
 int64_t crowd_next(const crowd_t *c)
 {
 	int64_t t = device_next(c->device);
 
-	for (int k = 0; k < KINDS; k++)
-		if (c->line[k].n > 0 && c->line[k].on_disk < AT_ONCE)
-			t = MIN(t, c->line[k].heap[0].time);
-	return t;
+	return c->n > 0 && c->reading < CROWD_AT_ONCE ? MIN(t, c->heap[0].time) : t;
 }
 
 request_t *crowd_done(crowd_t *c, int64_t now)
@@ -245,8 +293,9 @@ request_t *crowd_done(crowd_t *c, int64_t now)
 	do {
 		device_advance(c->device, now);
 		while ((r = device_done(c->device)) != NULL) {
-			if (r->cookie != 0)
-				c->line[r->cookie - 1].on_disk--;
+			if (r->cookie > SPREAD && (r = take_turn(c, r, now)) == NULL)
+				continue;
+			c->reading -= r->cookie == SPREAD;
 			if (r->owner != NULL)
 				return r;
 			request_free(r);
@@ -259,7 +308,7 @@ void crowd_drain(crowd_t *c)
 {
 	int64_t t;
 
-	while (c->line[READS].n + c->line[WRITES].n > 0 || c->line[READS].on_disk + c->line[WRITES].on_disk > 0) {
+	while (c->n > 0 || c->reading > 0) {
 		if ((t = crowd_next(c)) == DEVICE_NEVER)
 			return;
 		request_free(crowd_done(c, t));

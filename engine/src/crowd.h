@@ -1,14 +1,18 @@
 /*
- * A disk on which each request may stand for several.  The others come after it, evenly over a second or, writes, as fast
- * as they followed each other before, and the disk has to do them too: whoever asks meanwhile waits as if they were there.  A request's
- * own time counts once.  Of those that stand for others no more are on the disk at a time than OpenZFS sends there; the
- * rest wait in the order of their times, so that a disk which is too slow for all of them holds up the sampled ones as
- * long.  Knows nothing of OpenZFS.
+ * A disk on which each request may stand for several.  The disk has to do the others too: whoever asks meanwhile waits as
+ * if they were there.
+ *
+ * Others of a read come over a second, each at a time of its own; no more are on the disk at a time than OpenZFS sends
+ * there, the rest wait in the order of their times, so that a disk which is too slow for all of them holds up the sampled
+ * ones as long.  Others of a write go to the disk when it is done, one after the other, and the last one ends it.  Knows
+ * nothing of OpenZFS.
  */
 #ifndef ZTUNE_CROWD_H
 #define ZTUNE_CROWD_H
 
 #include "device.h"
+
+#define CROWD_AT_ONCE 10 /* zfs_vdev_sync_read_max_active and its like: requests of a kind that OpenZFS has on a disk */
 
 typedef struct crowd crowd_t;
 
@@ -21,8 +25,28 @@ typedef struct {
 /* number: of the disk, for the random numbers. */
 crowd_t *crowd_new(device_t *device, uint64_t number, stretch_t stretch);
 
-/* The request stands for so many, of so many bytes in all. */
-void crowd_submit(crowd_t *c, request_t *r, double ios, double bytes, int64_t now);
+/* Requests that one stands for, besides itself. */
+typedef struct {
+	req_op_t op;
+	uint32_t left, len;
+	uint64_t off; /* of the next one, if each begins where the one before ends */
+	bool in_row;
+} crowd_others_t;
+
+/* Puts a read or write where it is on the whole disk, which stands for so many, of so many bytes in all. */
+crowd_others_t crowd_place(crowd_t *c, request_t *r, double ios, double bytes);
+
+/* The first n of them, which are taken off. */
+crowd_others_t crowd_part(crowd_others_t *others, uint32_t n);
+
+/* The next of them, for the disk. */
+request_t *crowd_other(crowd_t *c, crowd_others_t *others);
+
+/* A read goes to the disk, and the others after it over a second. */
+void crowd_spread(crowd_t *c, request_t *r, crowd_others_t others, int64_t now);
+
+/* A write goes to the disk, or a flush, which has no others.  It is done when the others are, one after the other. */
+void crowd_in_turn(crowd_t *c, request_t *r, crowd_others_t others);
 
 /* When something happens next; DEVICE_NEVER if nothing. */
 int64_t crowd_next(const crowd_t *c);

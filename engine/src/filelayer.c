@@ -19,6 +19,13 @@ void (*fl_logged)(fl_file_t *, uint64_t, uint64_t);
 
 /* --- the intent log asks for data --- */
 
+/* A write goes to the log: its record, and so many bytes of data. */
+static void logged(fl_file_t *f, uint64_t offset, uint64_t bytes)
+{
+	if (fl_logged != NULL)
+		fl_logged(f, offset, sizeof(lr_write_t) + bytes);
+}
+
 static void got_data(zgd_t *zgd, int error)
 {
 	fl_file_t *f = zgd->zgd_private;
@@ -71,10 +78,10 @@ int fl_get_data(void *arg, uint64_t gen, lr_write_t *lr, char *buf, struct lwb *
 			error = SET_ERROR(ENOENT);
 		else
 			error = dmu_read_by_dnode(f->dn, offset, lr->lr_length, buf, FOR_THE_LOG);
-		if (error == 0)
+		if (error == 0) {
 			processor_copied(f->vol->os, lr->lr_length);
-		if (error == 0 && fl_logged != NULL)
-			fl_logged(f, offset, lr->lr_length);
+			logged(f, offset, lr->lr_length);
+		}
 		got_data(zgd, error);
 		return error;
 	}
@@ -98,10 +105,12 @@ int fl_get_data(void *arg, uint64_t gen, lr_write_t *lr, char *buf, struct lwb *
 #endif
 	}
 	if (error == 0 && written_directly(zgd->zgd_db, lr->lr_common.lrc_txg, &lr->lr_blkptr)) {
+		logged(f, offset, 0);
 		got_data(zgd, 0);
 		return 0;
 	}
 	if (error == 0) {
+		logged(f, offset, 0);
 		zgd->zgd_bp = &lr->lr_blkptr;
 		error = dmu_sync(zio, lr->lr_common.lrc_txg, got_data, zgd);
 		if (error == 0)
@@ -280,10 +289,10 @@ static void log_write(fl_file_t *f, dmu_tx_t *tx, uint64_t offset, uint64_t len,
 			lr = (lr_write_t *)&itx->itx_lr;
 			k = WR_NEED_COPY;
 		}
-		if (k == WR_COPIED)
+		if (k == WR_COPIED) {
 			processor_copied(f->vol->os, n);
-		if (k == WR_COPIED && fl_logged != NULL)
-			fl_logged(f, offset, n);
+			logged(f, offset, n);
+		}
 		itx->itx_wr_state = k;
 		lr->lr_foid = f->object;
 		lr->lr_offset = offset;

@@ -218,9 +218,8 @@ void memvdev_end(void)
 
 /* --- the vdev operations --- */
 
-static void submit(zio_t *z, disk_t *d, standing_t stands)
+static request_t *request_of(zio_t *z)
 {
-	memdisk_t *m = backing_of(d);
 	request_t *r = calloc(1, sizeof(*r));
 
 	if (r == NULL)
@@ -232,10 +231,80 @@ static void submit(zio_t *z, disk_t *d, standing_t stands)
 		r->len = (uint32_t)z->io_size;
 	}
 	r->arrival = vtime_now();
-	if (m->crowd != NULL)
-		crowd_submit(m->crowd, r, stands.ios, stands.bytes, r->arrival);
-	else
+	return r;
+}
+
+static void end_stand_in(zio_t *z)
+{
+	free(z->io_private);
+}
+
+/* As vdev_queue_pending_add() in OpenZFS, which takes it out again when it is done, and looks what can go next. */
+static void take_place(zio_t *z)
+{
+	vdev_queue_t *q = &z->io_vd->vdev_queue;
+
+	mutex_enter(&q->vq_lock);
+	q->vq_cactive[z->io_priority]++;
+	q->vq_active++;
+	if (++q->vq_ia_active == 1)
+		q->vq_nia_credit = 1;
+	z->io_queue_state = ZIO_QS_ACTIVE;
+	list_insert_tail(&q->vq_active_list, z);
+	mutex_exit(&q->vq_lock);
+}
+
+/* An I/O in OpenZFS's queue for some of those that a write stands for. */
+static void begin_stand_in(zio_t *z, memdisk_t *m)
+{
+	crowd_others_t *mine = z->io_private;
+	request_t *r = crowd_other(m->crowd, mine);
+
+	r->owner = z;
+	r->arrival = vtime_now();
+	take_place(z);
+	crowd_in_turn(m->crowd, r, *mine);
+}
+
+/*
+ * What somebody waits for comes many at a time, such as the pages that an fsync writes, and what finds no room on the disk
+ * is put together meanwhile.  So the others take places in OpenZFS's queue, as many as there are.
+ */
+static void stand_in(zio_t *z, crowd_others_t others)
+{
+	for (uint32_t n = MIN(others.left, CROWD_AT_ONCE - 1); n > 0; n--) {
+		crowd_others_t *mine = malloc(sizeof(*mine));
+
+		if (mine == NULL)
+			abort();
+		*mine = crowd_part(&others, (others.left + n - 1) / n);
+		/* No part of what OpenZFS counts. */
+		zio_nowait(zio_vdev_delegated_io(z->io_vd, z->io_offset, NULL, z->io_size, ZIO_TYPE_WRITE,
+		    z->io_priority, ZIO_FLAG_DONT_QUEUE | ZIO_FLAG_IO_BYPASS, end_stand_in, mine));
+	}
+}
+
+static void submit(zio_t *z, disk_t *d, standing_t stands)
+{
+	memdisk_t *m = backing_of(d);
+	request_t *r = request_of(z);
+	crowd_others_t others = {0};
+
+	if (m->crowd == NULL) {
 		device_submit(&m->device, r);
+		return;
+	}
+	if (r->op != REQ_FLUSH)
+		others = crowd_place(m->crowd, r, stands.ios, stands.bytes);
+	if (r->op == REQ_READ) {
+		crowd_spread(m->crowd, r, others, r->arrival);
+	} else if (z->io_priority == ZIO_PRIORITY_SYNC_WRITE) {
+		crowd_in_turn(m->crowd, r, (crowd_others_t){0});
+		stand_in(z, others);
+	} else {
+		/* A transaction group is written one after the other: it takes one place for as long. */
+		crowd_in_turn(m->crowd, r, others);
+	}
 }
 
 static void wait_instant(zio_t *z)
@@ -271,6 +340,11 @@ void disk_begin(zio_t *z, disk_t *d)
 
 	in_flight++;
 	begun++;
+	if (z->io_done == end_stand_in) {
+		begin_stand_in(z, backing_of(d));
+		vtime_wake(&disks_wait, true);
+		return;
+	}
 	(void)account_io(z, d, targets, &stands);
 	if (modelling && weights_rate() > 1.0 && z->io_type == ZIO_TYPE_WRITE)
 		note_written(z, d);
