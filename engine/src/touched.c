@@ -7,12 +7,16 @@
 #define MAX(a, b) ((a) > (b) ? (a) : (b))
 
 /*
- * OpenZFS reads ahead of a read that begins where an earlier one ended, if that was not long ago (zfetch_max_sec_reap):
- * at first so much (zfetch_min_distance), then as much again as was read in a row (up to zfetch_max_distance).
+ * OpenZFS reads ahead of a read that begins in the record behind an earlier one, or in its last and goes on: at first so
+ * much (zfetch_min_distance), then as much again as was read in a row (up to zfetch_max_distance).  It keeps several such
+ * places of a file for a while (zfetch_max_sec_reap), and one for as long as no read begins another: which one does that is
+ * neither up to 16 MiB behind the place (zfetch_max_reorder), nor as close ahead of it a while after.  Not followed: reads
+ * that leave out a quarter of the records and are a row all the same.
  */
 #define AHEAD_NS 2000000000LL
 #define AHEAD_LEAST (4ULL << 20)
 #define AHEAD_MOST (64ULL << 20)
+#define REORDER (16ULL << 20)
 
 #define ENDS (1U << 16)
 
@@ -62,20 +66,49 @@ static void mark_bytes(touched_t *t, uint64_t off, uint64_t len)
 		touched_mark(t, off / t->recordsize, (off + len - 1) / t->recordsize - off / t->recordsize + 1);
 }
 
+/* What was read in a row up to where a read goes on, by the file's one place; 0 if it does not go on from there. */
+static uint64_t goes_on(touched_t *t, uint64_t first, uint64_t behind, int64_t now)
+{
+	touched_stream_t *s = &t->stream;
+	uint64_t reorder = REORDER / t->recordsize + 1;
+	bool recent = now - s->t <= AHEAD_NS;
+
+	if (s->there && first <= s->record && behind > s->record) {
+		s->there = behind < t->records - 1;
+		s->record = behind;
+		s->t = now;
+		return s->row;
+	}
+	if (s->there && (first > s->record || behind == s->record) && behind <= s->record + reorder) {
+		s->t = now;
+	} else if (!s->there || first > s->record || behind + reorder <= s->record || !recent) {
+		if (behind < t->records - 1)
+			*s = (touched_stream_t){.there = true, .record = behind, .t = now};
+	}
+	return 0;
+}
+
 static void read_ahead(touched_t *t, end_t *ends, const op_t *o)
 {
-	uint64_t off = (uint64_t)o->offset, len = (uint64_t)o->size, row = len;
-	uint64_t behind = (off + len) / t->recordsize;
-	end_t *e = end_at(ends, o->file, off / t->recordsize);
+	uint64_t off = (uint64_t)o->offset, len = (uint64_t)o->size, row = len, before;
+	uint64_t first = off / t->recordsize, behind;
 
-	if (e->file == o->file && e->record == off / t->recordsize && o->t - e->t <= AHEAD_NS) {
-		row += e->row;
-		mark_bytes(t, off + len, MIN(MAX(row, AHEAD_LEAST), AHEAD_MOST));
+	if (len == 0)
+		return;
+	behind = (off + len - 1) / t->recordsize + 1;
+	before = goes_on(t, first, behind, o->t);
+	for (uint64_t at = first; before == 0 && at < behind && at <= first + 1; at++) {
+		const end_t *e = end_at(ends, o->file, at);
+
+		if (e->file == o->file && e->record == at && o->t - e->t <= AHEAD_NS)
+			before = e->row;
 	}
-	if (behind == off / t->recordsize)
-		return; /* it did not come to the record's end */
-	e = end_at(ends, o->file, behind);
-	*e = (end_t){behind, o->t, row, o->file};
+	row += before;
+	if (before > 0)
+		mark_bytes(t, behind * t->recordsize, MIN(MAX(row, AHEAD_LEAST), AHEAD_MOST));
+	if (t->stream.there && t->stream.record == behind)
+		t->stream.row = row;
+	*end_at(ends, o->file, behind) = (end_t){behind, o->t, row, o->file};
 }
 
 void touched_find(const ops_t *ops, touched_t *files, size_t nfiles)

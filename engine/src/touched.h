@@ -11,10 +11,19 @@
 
 #include "ops.h"
 
+/* Where OpenZFS expects a file's next read, as it keeps it for files below 128 MiB: one place. */
+typedef struct {
+	bool there;
+	uint64_t record;
+	int64_t t;    /* when anything was read that it takes for part of it */
+	uint64_t row; /* bytes that were read up to there, in a row */
+} touched_stream_t;
+
 typedef struct {
 	uint64_t recordsize, records; /* of the file at the start; 0 records: it is left out */
 	uint64_t *bits;
 	uint64_t count; /* of records that are touched */
+	touched_stream_t stream;
 } touched_t;
 
 /* Of each file, by its number, recordsize and records are set; the rest is found. */

@@ -66,6 +66,22 @@ def test_what_is_touched_gives_the_counts_of_all(tmp_path: Path, half: Path, rec
     assert b["space"]["compression_ratio"] == pytest.approx(a["space"]["compression_ratio"], rel=0.03)
 
 
+def test_what_is_read_ahead_of_rare_reads_of_small_files_is_loaded(tmp_path: Path, half: Path) -> None:
+    """Parts of records, seconds apart: OpenZFS keeps where the next read of a file would begin until another
+    does."""
+    files, size = 300, 96 << 10
+    ops, rng = Ops(step=20_000_000, files=files), random.Random(7)
+    order = [i for i in range(files) for _ in range(4)]
+    rng.shuffle(order)
+    for i in order:
+        ops.add(READ, i, offset=rng.randrange(size - 2700), size=2700)
+    s = spec(half, size=[size] * files, properties={"recordsize": "8K"})
+    full, part = (replay(tmp_path, {**s, "load": load}, ops)["measure"] for load in ("all", "touched"))
+    reads = full["by_cause"]["data"]["read_bytes"]
+    assert part["by_cause"]["data"]["read_bytes"] == pytest.approx(reads, rel=0.02)
+    assert full["arc"]["prefetch_data_misses"] > 0.05 * len(order)
+
+
 def test_a_hard_disk_is_as_busy_with_what_is_touched_as_with_all(tmp_path: Path, half: Path) -> None:
     """Few pages of a file are touched, on a much larger disk: new writes don't lie far away for it."""
     ops, rng = Ops(step=40_000_000), random.Random(5)

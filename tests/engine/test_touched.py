@@ -64,8 +64,29 @@ def test_a_long_scan_is_read_ahead_by_no_more_than_openzfs_does(tmp_path: Path) 
     assert touched(tmp_path, ops) == list(range(30 * MIB // RECORD))
 
 
-def test_a_read_long_after_goes_on_from_none(tmp_path: Path) -> None:
-    ops = Ops(step=3_000_000_000)
-    ops.add(READ, offset=0, size=RECORD)
-    ops.add(READ, offset=RECORD, size=RECORD)
-    assert touched(tmp_path, ops) == [0, 1]
+def test_a_read_long_after_goes_on_from_the_place_that_no_other_read_has_taken(tmp_path: Path) -> None:
+    ahead = list(range(2 + 4 * MIB // RECORD))
+    far = 20 * MIB // RECORD
+    for between, found in (
+        ([], ahead),
+        # Another, as far from the place, makes its own; one that is nearer is taken for part of the row.
+        ([far], [0, 1, far]),
+        ([20], sorted({*ahead, 20})),
+    ):
+        ops = Ops(step=3_000_000_000)
+        for record in (0, *between, 1):
+            ops.add(READ, offset=record * RECORD, size=RECORD)
+        assert touched(tmp_path, ops) == found
+
+
+def test_a_read_goes_on_from_the_record_that_another_ended_in(tmp_path: Path) -> None:
+    for first, second, goes_on in (
+        ((0, 100), (RECORD, 100), True),
+        ((0, 100), (200, RECORD), True),
+        ((0, 100), (200, 100), False),
+        ((0, 100), (2 * RECORD, 100), False),
+    ):
+        ops = Ops(step=1_000_000)
+        for offset, size in (first, second):
+            ops.add(READ, offset=offset, size=size)
+        assert (len(touched(tmp_path, ops)) > 2 + 3 * MIB // RECORD) == goes_on, (first, second)
