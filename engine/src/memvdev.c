@@ -245,12 +245,20 @@ static void take_place(zio_t *z)
 	vdev_queue_t *q = &z->io_vd->vdev_queue;
 
 	mutex_enter(&q->vq_lock);
-	q->vq_cactive[z->io_priority]++;
-	q->vq_active++;
 	if (++q->vq_ia_active == 1)
 		q->vq_nia_credit = 1;
+#if OPENZFS_NUMBER >= 20200
+	q->vq_cactive[z->io_priority]++;
+	q->vq_active++;
 	z->io_queue_state = ZIO_QS_ACTIVE;
 	list_insert_tail(&q->vq_active_list, z);
+#else
+	typedef void add_fn(avl_tree_t * tree, void *node);
+	REAL(add_fn, "avl_add"); /* of a library that isn't linked with */
+
+	q->vq_class[z->io_priority].vqc_active++;
+	real(&q->vq_active_tree, z);
+#endif
 	mutex_exit(&q->vq_lock);
 }
 
@@ -406,10 +414,8 @@ static void release(void *top, uint64_t start, uint64_t size)
 void metaslab_sync_done(metaslab_t *ms, uint64_t txg)
 {
 	typedef void done_fn(metaslab_t *, uint64_t);
-	static done_fn *real;
+	REAL(done_fn, "metaslab_sync_done");
 
-	if (real == NULL)
-		real = (done_fn *)(uintptr_t)dlsym(RTLD_NEXT, "metaslab_sync_done");
 	zfs_range_tree_walk(ms->ms_freed, release, ms->ms_group->mg_vd);
 	real(ms, txg);
 }

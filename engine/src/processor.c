@@ -55,11 +55,6 @@ static mine_t *mine(void)
 	return own_value(&own, sizeof(mine_t));
 }
 
-#define REAL(fn, name) \
-	static fn *real; \
-	if (real == NULL) \
-	real = (fn *)(uintptr_t)dlsym(RTLD_NEXT, name)
-
 /* The executable's own text: what it copies is not OpenZFS's work. */
 extern const char __executable_start, etext;
 #define FROM_HERE() \

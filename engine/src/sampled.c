@@ -11,11 +11,6 @@
 
 #include "zfs.h"
 
-#define REAL(fn, name) \
-	static fn *real; \
-	if (real == NULL) \
-	real = (fn *)(uintptr_t)dlsym(RTLD_NEXT, name)
-
 /*
  * Of 112 bytes that a block pointer can hold.  LZ4 makes 43 bytes of a true pointer that follows others: 32 of a checksum,
  * one or two of an address, and what it says of the rest.  It makes three fewer than this of a pointer made here.

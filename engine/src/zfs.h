@@ -49,6 +49,12 @@
 #define TX_WAIT_FLAG TXG_WAIT
 #endif
 
+/* Within a function of ours that takes the place of one of the library's: `real`, the library's. */
+#define REAL(fn, name) \
+	static fn *real; \
+	if (real == NULL) \
+	real = (fn *)(uintptr_t)dlsym(RTLD_NEXT, name)
+
 /* What the ARC may be larger than its limit before anything is evicted (arc_is_overflowing()). */
 #if OPENZFS_NUMBER >= 20300
 #define ARC_ALLOWANCE ((int64_t)zfs_max_recordsize)
