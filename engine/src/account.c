@@ -134,7 +134,9 @@ static part_t count_part(const zio_t *z, const disk_t *d, bool write, uint64_t b
 	if (d->class == VC_CACHE)
 		each = (weight_t){weights_rate(), weights_rate()};
 	else if (p.cause == CAUSE_ZIL)
-		log = write ? weights_log(d->pool, b->zb_objset, bytes) : 1.0;
+		log = write ? weights_log(d->pool, b->zb_objset, b->zb_blkid,
+				  z->io_logical != NULL ? z->io_logical->io_size : bytes)
+			    : 1.0;
 	else if (ds >= 0)
 		each = weights_of((weights_block_t){d->pool, b->zb_objset, b->zb_object, b->zb_level, b->zb_blkid},
 		    write ? z->io_txg : 0);

@@ -14,11 +14,9 @@
 #define PLACES 64
 #define SPREAD_NS 1000000000LL /* the others come within this time */
 
-#define SPREAD 1 /* the cookie of a read among others; a write's is its turn */
-
 typedef enum { READS, WRITES, KINDS } kind_t;
 
-/* A read that waits for its turn, or those that one stands for. */
+/* A request that waits for its turn, or those that one stands for. */
 typedef struct {
 	int64_t time, step; /* from one to the next, on average */
 	uint64_t order;
@@ -32,8 +30,11 @@ typedef struct {
 	crowd_others_t others;
 } turn_t;
 
-/* Where requests of a kind go. */
 typedef struct {
+	train_t *heap; /* by time */
+	size_t n, room;
+	int on_disk;
+	int64_t last; /* when the last one came that stands for others */
 	struct {
 		uint64_t end, at; /* where it ended for OpenZFS; where on the disk what follows is */
 	} stream[STREAMS];
@@ -46,10 +47,6 @@ struct crowd {
 	stretch_t stretch;
 	uint64_t random, order;
 	line_t line[KINDS];
-	train_t *heap; /* reads, by time */
-	size_t n, room;
-	int reading;  /* of them on the disk */
-	int64_t last; /* when the last read came that stands for others */
 };
 
 crowd_t *crowd_new(device_t *device, uint64_t number, stretch_t stretch)
@@ -61,10 +58,11 @@ crowd_t *crowd_new(device_t *device, uint64_t number, stretch_t stretch)
 	c->device = device;
 	c->stretch = stretch;
 	c->random = number * 0xd1342543de82ef95ULL + 1;
-	c->last = INT64_MIN / 2;
-	for (int k = 0; k < KINDS; k++)
+	for (int k = 0; k < KINDS; k++) {
+		c->line[k].last = INT64_MIN / 2;
 		for (int i = 0; i < STREAMS; i++)
 			c->line[k].stream[i].end = UINT64_MAX;
+	}
 	return c;
 }
 
@@ -79,30 +77,30 @@ static bool before(const train_t *a, const train_t *b)
 	return a->time < b->time || (a->time == b->time && a->order < b->order);
 }
 
-static void push(crowd_t *c, train_t t)
+static void push(line_t *l, train_t t)
 {
-	size_t i = c->n++;
+	size_t i = l->n++;
 
-	if (c->n > c->room && (c->heap = realloc(c->heap, (c->room = c->room * 2 + 64) * sizeof(*c->heap))) == NULL)
+	if (l->n > l->room && (l->heap = realloc(l->heap, (l->room = l->room * 2 + 64) * sizeof(*l->heap))) == NULL)
 		abort();
-	for (; i > 0 && before(&t, &c->heap[(i - 1) / 2]); i = (i - 1) / 2)
-		c->heap[i] = c->heap[(i - 1) / 2];
-	c->heap[i] = t;
+	for (; i > 0 && before(&t, &l->heap[(i - 1) / 2]); i = (i - 1) / 2)
+		l->heap[i] = l->heap[(i - 1) / 2];
+	l->heap[i] = t;
 }
 
-static train_t pop(crowd_t *c)
+static train_t pop(line_t *l)
 {
-	train_t first = c->heap[0], last = c->heap[--c->n];
+	train_t first = l->heap[0], last = l->heap[--l->n];
 	size_t i = 0, k;
 
-	for (; (k = 2 * i + 1) < c->n; i = k) {
-		k += k + 1 < c->n && before(&c->heap[k + 1], &c->heap[k]);
-		if (!before(&c->heap[k], &last))
+	for (; (k = 2 * i + 1) < l->n; i = k) {
+		k += k + 1 < l->n && before(&l->heap[k + 1], &l->heap[k]);
+		if (!before(&l->heap[k], &last))
 			break;
-		c->heap[i] = c->heap[k];
+		l->heap[i] = l->heap[k];
 	}
-	if (c->n > 0)
-		c->heap[i] = last;
+	if (l->n > 0)
+		l->heap[i] = last;
 	return first;
 }
 
@@ -147,9 +145,14 @@ static bool locate(crowd_t *c, line_t *l, request_t *r, uint64_t all)
 	return i < STREAMS;
 }
 
+static line_t *line_of(crowd_t *c, req_op_t op)
+{
+	return &c->line[op == REQ_READ ? READS : WRITES];
+}
+
 crowd_others_t crowd_place(crowd_t *c, request_t *r, double ios, double bytes)
 {
-	line_t *l = &c->line[r->op == REQ_READ ? READS : WRITES];
+	line_t *l = line_of(c, r->op);
 	double more = MAX(ios - 1.0, 0.0), len;
 	crowd_others_t o = {.op = r->op};
 
@@ -158,6 +161,14 @@ crowd_others_t crowd_place(crowd_t *c, request_t *r, double ios, double bytes)
 	o.len = (uint32_t)len;
 	o.in_row = locate(c, l, r, r->len + (uint64_t)o.left * o.len);
 	o.off = r->off + r->len;
+	/*
+	 * Reads come from many threads, each at a time of its own.  Writes come when the one before is done, and what goes on
+	 * where it ended is read so too.
+	 */
+	o.within =
+	    r->op == REQ_READ && !(o.in_row && c->device->p->hdd) ? SPREAD_NS : MIN(r->arrival - l->last, SPREAD_NS);
+	if (more > 0)
+		l->last = r->arrival;
 	if (more > 0 && !o.in_row) {
 		l->place[l->next_place] = r->off;
 		l->next_place = (l->next_place + 1) % PLACES;
@@ -168,7 +179,7 @@ crowd_others_t crowd_place(crowd_t *c, request_t *r, double ios, double bytes)
 
 request_t *crowd_other(crowd_t *c, crowd_others_t *o)
 {
-	const line_t *l = &c->line[o->op == REQ_READ ? READS : WRITES];
+	const line_t *l = line_of(c, o->op);
 	request_t *r = calloc(1, sizeof(*r));
 
 	if (r == NULL)
@@ -203,45 +214,47 @@ static bool let_in(crowd_t *c, int64_t now)
 {
 	bool any = false;
 
-	while (c->n > 0 && c->heap[0].time <= now && c->reading < CROWD_AT_ONCE) {
-		train_t t = pop(c);
-		request_t *r = t.own;
+	for (int k = 0; k < KINDS; k++) {
+		line_t *l = &c->line[k];
 
-		if (r == NULL) {
-			r = crowd_other(c, &t.others);
-			if (t.others.left > 0) {
-				t.time += (int64_t)((double)t.step * 2.0 * chance(c));
-				push(c, t);
+		while (l->n > 0 && l->heap[0].time <= now && l->on_disk < CROWD_AT_ONCE) {
+			train_t t = pop(l);
+			request_t *r = t.own;
+
+			if (r == NULL) {
+				r = crowd_other(c, &t.others);
+				if (t.others.left > 0) {
+					t.time += (int64_t)((double)t.step * 2.0 * chance(c));
+					push(l, t);
+				}
 			}
+			r->cookie = 1 + (uint64_t)k;
+			r->arrival = now;
+			device_submit(c->device, r);
+			l->on_disk++;
+			any = true;
 		}
-		r->cookie = SPREAD;
-		r->arrival = now;
-		device_submit(c->device, r);
-		c->reading++;
-		any = true;
 	}
 	return any;
 }
 
 void crowd_spread(crowd_t *c, request_t *r, crowd_others_t others, int64_t now)
 {
-	train_t t = {.others = others};
+	line_t *l = line_of(c, others.op);
+	train_t t = {.others = others, .step = others.within / ((int64_t)others.left + 1)};
 
-	r->cookie = 0;
 	if (others.len == 0) {
+		r->cookie = 0;
 		device_submit(c->device, r);
 		return;
 	}
-	push(c, (train_t){.time = now, .order = c->order++, .own = r});
+	if (r != NULL)
+		push(l, (train_t){.time = now, .order = c->order++, .own = r});
 	if (others.left > 0) {
-		/* They come from many threads, each at a time of its own; on an hdd what goes on where it ended is read so. */
-		t.step = (others.in_row && c->device->p->hdd ? MIN(now - c->last, SPREAD_NS) : SPREAD_NS) /
-		    (others.left + 1);
 		t.time = now + (int64_t)((double)t.step * 2.0 * chance(c));
 		t.order = c->order++;
-		push(c, t);
+		push(l, t);
 	}
-	c->last = now;
 	(void)let_in(c, now);
 }
 
@@ -254,6 +267,7 @@ void crowd_in_turn(crowd_t *c, request_t *r, crowd_others_t others)
 		if ((t = malloc(sizeof(*t))) == NULL)
 			abort();
 		*t = (turn_t){r->owner, others};
+		t->others.in_row = true;
 		r->owner = NULL;
 		r->cookie = (uint64_t)(uintptr_t)t;
 	}
@@ -268,6 +282,7 @@ static request_t *take_turn(crowd_t *c, request_t *r, int64_t now)
 
 	if (t->others.left == 0) {
 		r->owner = t->owner;
+		r->cookie = 0;
 		free(t);
 		return r;
 	}
@@ -283,7 +298,10 @@ int64_t crowd_next(const crowd_t *c)
 {
 	int64_t t = device_next(c->device);
 
-	return c->n > 0 && c->reading < CROWD_AT_ONCE ? MIN(t, c->heap[0].time) : t;
+	for (int k = 0; k < KINDS; k++)
+		if (c->line[k].n > 0 && c->line[k].on_disk < CROWD_AT_ONCE)
+			t = MIN(t, c->line[k].heap[0].time);
+	return t;
 }
 
 request_t *crowd_done(crowd_t *c, int64_t now)
@@ -293,9 +311,11 @@ request_t *crowd_done(crowd_t *c, int64_t now)
 	do {
 		device_advance(c->device, now);
 		while ((r = device_done(c->device)) != NULL) {
-			if (r->cookie > SPREAD && (r = take_turn(c, r, now)) == NULL)
+			/* The cookie is 0, a kind, or a turn. */
+			if (r->cookie > KINDS && (r = take_turn(c, r, now)) == NULL)
 				continue;
-			c->reading -= r->cookie == SPREAD;
+			if (r->cookie != 0)
+				c->line[r->cookie - 1].on_disk--;
 			if (r->owner != NULL)
 				return r;
 			request_free(r);
@@ -308,7 +328,7 @@ void crowd_drain(crowd_t *c)
 {
 	int64_t t;
 
-	while (c->n > 0 || c->reading > 0) {
+	while (c->line[READS].n + c->line[WRITES].n > 0 || c->line[READS].on_disk + c->line[WRITES].on_disk > 0) {
 		if ((t = crowd_next(c)) == DEVICE_NEVER)
 			return;
 		request_free(crowd_done(c, t));

@@ -2,10 +2,10 @@
  * A disk on which each request may stand for several.  The disk has to do the others too: whoever asks meanwhile waits as
  * if they were there.
  *
- * Others of a read come over a second, each at a time of its own; no more are on the disk at a time than OpenZFS sends
- * there, the rest wait in the order of their times, so that a disk which is too slow for all of them holds up the sampled
- * ones as long.  Others of a write go to the disk when it is done, one after the other, and the last one ends it.  Knows
- * nothing of OpenZFS.
+ * Spread they come after it, reads over a second or writes as fast as they followed each other before, and a request's own
+ * time counts once.  No more are on the disk at a time than OpenZFS sends there; the rest wait in the order of their times,
+ * so that a disk which is too slow for all of them holds up the sampled ones as long.  In turn they go to the disk one
+ * after the other behind it, and it is done when the last one is.
  */
 #ifndef ZTUNE_CROWD_H
 #define ZTUNE_CROWD_H
@@ -31,6 +31,7 @@ typedef struct {
 	uint32_t left, len;
 	uint64_t off; /* of the next one, if each begins where the one before ends */
 	bool in_row;
+	int64_t within; /* spread they come in so long */
 } crowd_others_t;
 
 /* Puts a read or write where it is on the whole disk, which stands for so many, of so many bytes in all. */
@@ -42,10 +43,10 @@ crowd_others_t crowd_part(crowd_others_t *others, uint32_t n);
 /* The next of them, for the disk. */
 request_t *crowd_other(crowd_t *c, crowd_others_t *others);
 
-/* A read goes to the disk, and the others after it over a second. */
+/* A read or write goes to the disk, and the others come after it; NULL: they alone. */
 void crowd_spread(crowd_t *c, request_t *r, crowd_others_t others, int64_t now);
 
-/* A write goes to the disk, or a flush, which has no others.  It is done when the others are, one after the other. */
+/* A write goes to the disk, or a flush, which has no others; the others follow in turn. */
 void crowd_in_turn(crowd_t *c, request_t *r, crowd_others_t others);
 
 /* When something happens next; DEVICE_NEVER if nothing. */

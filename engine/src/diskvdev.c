@@ -87,7 +87,7 @@ static void vd_io_start(zio_t *z)
 
 static void vd_io_done(zio_t *z)
 {
-	/* A part of an aggregated I/O never began by itself. */
+	/* A part of an aggregated I/O never began by itself; what stands in a queue for others has nothing to end. */
 	if (!(z->io_flags & ZIO_FLAG_IO_BYPASS) && concerns(z))
 		disk_end();
 }

@@ -23,6 +23,9 @@ typedef struct {
 	device_t device;
 	crowd_t *crowd; /* where requests stand for others too; else NULL */
 	store_t *store;
+	size_t waited_for;   /* of writes that are on the disk, those of data that somebody waits for */
+	zio_t *first;        /* of these the only one so far */
+	crowd_others_t held; /* those that it stands for */
 } memdisk_t;
 
 static memdisk_t *backing_of(const disk_t *d)
@@ -93,6 +96,23 @@ static void do_instant(void)
 	free(list);
 }
 
+static void end_stand_in(zio_t *z)
+{
+	free(z->io_private);
+}
+
+static bool stands_in(const zio_t *z)
+{
+	return z->io_done == end_stand_in;
+}
+
+/* A write of data, alone or put together, that somebody waits for. */
+static bool is_waited_for(const zio_t *z)
+{
+	return z->io_type == ZIO_TYPE_WRITE && z->io_priority == ZIO_PRIORITY_SYNC_WRITE && !stands_in(z) &&
+	    z->io_bookmark.zb_level != ZB_ZIL_LEVEL;
+}
+
 static void play(disk_t *d)
 {
 	memdisk_t *m = backing_of(d);
@@ -104,6 +124,13 @@ static void play(disk_t *d)
 		zio_t *z = r->owner;
 
 		request_free(r);
+		if (is_waited_for(z)) {
+			m->waited_for--;
+			/* Nothing came meanwhile: it may be the only one in the whole too, and the others are of other times. */
+			if (m->held.left > 0)
+				crowd_spread(m->crowd, NULL, m->held, now);
+			m->held.left = 0;
+		}
 		complete(z);
 	}
 }
@@ -234,16 +261,12 @@ static request_t *request_of(zio_t *z)
 	return r;
 }
 
-static void end_stand_in(zio_t *z)
-{
-	free(z->io_private);
-}
-
 /* As vdev_queue_pending_add() in OpenZFS, which takes it out again when it is done, and looks what can go next. */
 static void take_place(zio_t *z)
 {
 	vdev_queue_t *q = &z->io_vd->vdev_queue;
 
+	z->io_timestamp = gethrtime();
 	mutex_enter(&q->vq_lock);
 	if (++q->vq_ia_active == 1)
 		q->vq_nia_credit = 1;
@@ -270,25 +293,30 @@ static void begin_stand_in(zio_t *z, memdisk_t *m)
 
 	r->owner = z;
 	r->arrival = vtime_now();
-	take_place(z);
 	crowd_in_turn(m->crowd, r, *mine);
 }
 
 /*
- * What somebody waits for comes many at a time, such as the pages that an fsync writes, and what finds no room on the disk
- * is put together meanwhile.  So the others take places in OpenZFS's queue, as many as there are.
+ * Of writes that somebody waits for, such as the pages of an fsync, those that find no room on the disk are put together
+ * meanwhile.  So the others take places in OpenZFS's queue, as many as it has.  Nothing waits for them but who needs a
+ * place; a replay exports no pool before they are done.
  */
 static void stand_in(zio_t *z, crowd_others_t others)
 {
+	others.in_row = true;
 	for (uint32_t n = MIN(others.left, CROWD_AT_ONCE - 1); n > 0; n--) {
 		crowd_others_t *mine = malloc(sizeof(*mine));
+		zio_t *one;
 
 		if (mine == NULL)
 			abort();
 		*mine = crowd_part(&others, (others.left + n - 1) / n);
 		/* No part of what OpenZFS counts. */
-		zio_nowait(zio_vdev_delegated_io(z->io_vd, z->io_offset, NULL, z->io_size, ZIO_TYPE_WRITE,
-		    z->io_priority, ZIO_FLAG_DONT_QUEUE | ZIO_FLAG_IO_BYPASS, end_stand_in, mine));
+		one = zio_vdev_delegated_io(z->io_vd, z->io_offset, NULL, z->io_size, ZIO_TYPE_WRITE, z->io_priority,
+		    ZIO_FLAG_DONT_QUEUE | ZIO_FLAG_IO_BYPASS, end_stand_in, mine);
+		zio_add_child(z, one);
+		take_place(one);
+		zio_nowait(one);
 	}
 }
 
@@ -297,6 +325,7 @@ static void submit(zio_t *z, disk_t *d, standing_t stands)
 	memdisk_t *m = backing_of(d);
 	request_t *r = request_of(z);
 	crowd_others_t others = {0};
+	bool waited_for = is_waited_for(z), first = waited_for && m->waited_for++ == 0;
 
 	if (m->crowd == NULL) {
 		device_submit(&m->device, r);
@@ -304,14 +333,21 @@ static void submit(zio_t *z, disk_t *d, standing_t stands)
 	}
 	if (r->op != REQ_FLUSH)
 		others = crowd_place(m->crowd, r, stands.ios, stands.bytes);
-	if (r->op == REQ_READ) {
+	if (first) {
+		m->first = z;
+		m->held = others;
+		others.left = 0;
 		crowd_spread(m->crowd, r, others, r->arrival);
-	} else if (z->io_priority == ZIO_PRIORITY_SYNC_WRITE) {
+	} else if (waited_for) {
 		crowd_in_turn(m->crowd, r, (crowd_others_t){0});
+		stand_in(m->first, m->held);
 		stand_in(z, others);
-	} else {
+		m->held.left = 0;
+	} else if (r->op == REQ_FLUSH || (r->op == REQ_WRITE && z->io_priority != ZIO_PRIORITY_SYNC_WRITE)) {
 		/* A transaction group is written one after the other: it takes one place for as long. */
 		crowd_in_turn(m->crowd, r, others);
+	} else {
+		crowd_spread(m->crowd, r, others, r->arrival);
 	}
 }
 
@@ -348,7 +384,7 @@ void disk_begin(zio_t *z, disk_t *d)
 
 	in_flight++;
 	begun++;
-	if (z->io_done == end_stand_in) {
+	if (stands_in(z)) {
 		begin_stand_in(z, backing_of(d));
 		vtime_wake(&disks_wait, true);
 		return;

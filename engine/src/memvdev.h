@@ -29,7 +29,7 @@ int memvdev_in_flight(void);
 void memvdev_begin(double spread);
 /* From here on they take none again; no I/O is under way. */
 void memvdev_end(void);
-/* Lets the disks do what is left of the I/O that sampled I/O stands for; none of its own is under way. */
+/* Lets the disks do what is left of the I/O that sampled I/O stands for; none of OpenZFS's is under way. */
 void memvdev_drain(void);
 
 /* A write to this range of a file begins and ends: what is read of it meanwhile is read for that. */

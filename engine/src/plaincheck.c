@@ -169,7 +169,7 @@ static int run_touched(const char *path, const char *recordsize, const char *rec
 static int run_weights(const char *rate)
 {
 	char line[128];
-	uint64_t object, a, b;
+	uint64_t object, a, b, block = 0;
 	static weights_range_t certain[64];
 	size_t ncertain = 0;
 	int64_t level;
@@ -208,7 +208,9 @@ static int run_weights(const char *rate)
 			(void)printf("%.6f\n", weights_dirtied((weights_block_t){0, 1, object, level, b}, a));
 		else if (sscanf(line, "logged %" SCNu64 " %" SCNu64, &a, &b) == 2) {
 			weights_logged(0, 1, a, of_file);
-			(void)printf("%.6f\n", weights_log(0, 1, b));
+			(void)printf("%.6f\n", weights_log(0, 1, ++block, b));
+		} else if (strcmp(line, "again\n") == 0) {
+			(void)printf("%.6f\n", weights_log(0, 1, block, 4096));
 		} else {
 			return EXIT_FAILED;
 		}

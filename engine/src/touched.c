@@ -9,11 +9,14 @@
 /*
  * OpenZFS reads ahead of a read that begins in the record behind an earlier one, or in its last and goes on: at first so
  * much (zfetch_min_distance), then as much again as was read in a row (up to zfetch_max_distance).  It keeps several such
- * places of a file for a while (zfetch_max_sec_reap), and one for as long as no read begins another: which one does that is
- * neither up to 16 MiB behind the place (zfetch_max_reorder), nor as close ahead of it a while after.  Not followed: reads
- * that leave out a quarter of the records and are a row all the same.
+ * places of a file for a while (zfetch_max_sec_reap), of a file below 128 MiB one, for as long as no read begins another.
+ * A read does that which is neither up to 16 MiB ahead of the place (zfetch_max_reorder) nor, for a while after, as close
+ * behind it, once nothing has gone on from it for a second (zfetch_min_sec_reap).  Not followed: reads that leave out less
+ * than a quarter of the records and are a row all the same, several places of a large file that last, and OpenZFS 2.1,
+ * where any other read begins a place.
  */
 #define AHEAD_NS 2000000000LL
+#define KEPT_NS 1000000000LL
 #define AHEAD_LEAST (4ULL << 20)
 #define AHEAD_MOST (64ULL << 20)
 #define REORDER (16ULL << 20)
@@ -71,7 +74,6 @@ static uint64_t goes_on(touched_t *t, uint64_t first, uint64_t behind, int64_t n
 {
 	touched_stream_t *s = &t->stream;
 	uint64_t reorder = REORDER / t->recordsize + 1;
-	bool recent = now - s->t <= AHEAD_NS;
 
 	if (s->there && first <= s->record && behind > s->record) {
 		s->there = behind < t->records - 1;
@@ -79,12 +81,13 @@ static uint64_t goes_on(touched_t *t, uint64_t first, uint64_t behind, int64_t n
 		s->t = now;
 		return s->row;
 	}
-	if (s->there && (first > s->record || behind == s->record) && behind <= s->record + reorder) {
+	if (s->there && (first > s->record || behind == s->record) && behind <= s->record + reorder)
 		s->t = now;
-	} else if (!s->there || first > s->record || behind + reorder <= s->record || !recent) {
-		if (behind < t->records - 1)
-			*s = (touched_stream_t){.there = true, .record = behind, .t = now};
-	}
+	else if (s->there && behind < s->record && behind + reorder > s->record && now - s->t <= AHEAD_NS)
+		s->t = now;
+	else if (behind < t->records - 1 && (!s->there || now - s->t >= KEPT_NS))
+		/* What nothing has gone on from yet may be taken at once. */
+		*s = (touched_stream_t){.there = true, .record = behind, .t = now - KEPT_NS};
 	return 0;
 }
 
@@ -92,14 +95,14 @@ static void read_ahead(touched_t *t, end_t *ends, const op_t *o)
 {
 	uint64_t off = (uint64_t)o->offset, len = (uint64_t)o->size, row = len, before;
 	uint64_t first = off / t->recordsize, behind;
+	end_t *e;
 
 	if (len == 0)
 		return;
 	behind = (off + len - 1) / t->recordsize + 1;
 	before = goes_on(t, first, behind, o->t);
 	for (uint64_t at = first; before == 0 && at < behind && at <= first + 1; at++) {
-		const end_t *e = end_at(ends, o->file, at);
-
+		e = end_at(ends, o->file, at);
 		if (e->file == o->file && e->record == at && o->t - e->t <= AHEAD_NS)
 			before = e->row;
 	}
@@ -107,8 +110,11 @@ static void read_ahead(touched_t *t, end_t *ends, const op_t *o)
 	if (before > 0)
 		mark_bytes(t, behind * t->recordsize, MIN(MAX(row, AHEAD_LEAST), AHEAD_MOST));
 	if (t->stream.there && t->stream.record == behind)
-		t->stream.row = row;
-	*end_at(ends, o->file, behind) = (end_t){behind, o->t, row, o->file};
+		t->stream.row = MAX(t->stream.row, row);
+	e = end_at(ends, o->file, behind);
+	if (e->file == o->file && e->record == behind)
+		row = MAX(row, e->row);
+	*e = (end_t){behind, o->t, row, o->file};
 }
 
 void touched_find(const ops_t *ops, touched_t *files, size_t nfiles)

@@ -10,7 +10,8 @@
 #define LEVELS 8
 /* Of a block pointer, what no compression makes smaller: most of a checksum, and of an address. */
 #define POINTER 40.0
-#define GROUPS 4 /* transaction groups that are under way, as OpenZFS has them */
+#define LOGGED 16 /* blocks of a log that are on their way to several disks */
+#define GROUPS 4  /* transaction groups that are under way, as OpenZFS has them */
 
 typedef struct {
 	uint64_t objset, object; /* object 0: free */
@@ -31,8 +32,13 @@ static size_t room, used; /* room: a power of two */
 static struct {
 	int pool;
 	uint64_t objset;
-	double pending;        /* bytes of sampled files that are on their way to the log */
-	double stand_for;      /* … for so many */
+	double pending;   /* bytes of sampled files that are on their way to the log */
+	double stand_for; /* … for so many */
+	struct {
+		uint64_t number;
+		double each;
+	} logged[LOGGED]; /* each 0: none */
+	unsigned next;
 	double blocks[LEVELS]; /* of sampled files that are written */
 	struct {
 		uint64_t txg;
@@ -251,16 +257,25 @@ void weights_logged(int pool, uint64_t objset, uint64_t bytes, double each)
 	datasets[i].stand_for += (double)bytes * each;
 }
 
-double weights_log(int pool, uint64_t objset, uint64_t bytes)
+double weights_log(int pool, uint64_t objset, uint64_t number, uint64_t bytes)
 {
 	size_t i = rate > 1.0 ? dataset_of(pool, objset) : SPEC_DATASETS;
-	double mine, stand_for;
+	double mine, stand_for, each = 1.0;
 
-	if (i == SPEC_DATASETS || bytes == 0 || datasets[i].pending <= 0)
+	if (i == SPEC_DATASETS || bytes == 0)
 		return 1.0;
-	mine = fmin(datasets[i].pending, (double)bytes);
-	stand_for = datasets[i].stand_for * mine / datasets[i].pending;
-	datasets[i].pending -= mine;
-	datasets[i].stand_for -= stand_for;
-	return 1.0 + (stand_for - mine) / (double)bytes;
+	for (unsigned k = 0; k < LOGGED; k++)
+		if (datasets[i].logged[k].number == number && datasets[i].logged[k].each > 0)
+			return datasets[i].logged[k].each;
+	if (datasets[i].pending > 0) {
+		mine = fmin(datasets[i].pending, (double)bytes);
+		stand_for = datasets[i].stand_for * mine / datasets[i].pending;
+		datasets[i].pending -= mine;
+		datasets[i].stand_for -= stand_for;
+		each = 1.0 + (stand_for - mine) / (double)bytes;
+	}
+	datasets[i].logged[datasets[i].next].number = number;
+	datasets[i].logged[datasets[i].next].each = each;
+	datasets[i].next = (datasets[i].next + 1) % LOGGED;
+	return each;
 }

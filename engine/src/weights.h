@@ -60,7 +60,7 @@ bool weights_is_log(int pool, uint64_t objset, uint64_t object, uint64_t number)
 
 /* A file's data, each byte of which stands for so many, goes to the log of its dataset with what is written to that next. */
 void weights_logged(int pool, uint64_t objset, uint64_t bytes, double each);
-/* How many bytes each of a block of the log stands for. */
-double weights_log(int pool, uint64_t objset, uint64_t bytes);
+/* How many bytes each of a block of the log stands for, the same for all disks that it goes to.  number: of the block. */
+double weights_log(int pool, uint64_t objset, uint64_t number, uint64_t bytes);
 
 #endif

@@ -265,6 +265,22 @@ def test_the_log_of_each_of_many_datasets_counts_for_all(tmp_path: Path, noise: 
     assert found == [found[0]] * 70
 
 
+def test_the_log_counts_for_all_on_each_side_of_a_mirror(tmp_path: Path, noise: Path) -> None:
+    written = {}
+    for sides in (1, 2):
+        s = spec(
+            noise, size=MIB, sample=8, properties={"recordsize": "8K"},
+            vdevs=[group("data", "mirror" if sides > 1 else "stripe", sides)],
+        )  # fmt: skip
+        s["files"][0] |= {"sampled": True, "whole": 8 * MIB}
+        ops = Ops()
+        for i in range(64):
+            ops.add(WRITE, offset=i * 8192, size=8192, flags=O_DSYNC)
+        measured = replay(tmp_path, s, ops)["measure"]
+        written[sides] = measured["by_cause"]["zil"]["write_bytes"]
+    assert written[2] == pytest.approx(2 * written[1], rel=0.01)
+
+
 def test_a_file_that_is_sampled_less_counts_for_less(tmp_path: Path, half: Path) -> None:
     s = spec(half, size=[16 * MIB] * 2, properties={"recordsize": "16K"}, sample=8)
     s["files"][0] |= {"sampled": True, "whole": 8 * 16 * MIB}

@@ -101,6 +101,11 @@ def test_bytes_of_a_log_block_that_come_from_sampled_files_count_as_many_times()
     assert not any(map(math.isnan, found))
 
 
+def test_a_log_block_stands_for_as_much_on_each_disk_that_it_goes_to() -> None:
+    found = ask("logged 4096 8192", "again", "logged 0 8192", "again")
+    assert found == [1 + (RATE - 1) / 2] * 2 + [1.0] * 2
+
+
 def test_a_file_that_is_sampled_less_stands_for_less() -> None:
     found = ask(f"set 7 {64 * FANOUT} {8 * FANOUT} 1", "rate 2", "set 8 200 100 1", "of 7 0 0", "of 8 0 0")
     assert found == [RATE, 2.0]
