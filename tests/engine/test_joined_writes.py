@@ -1,4 +1,4 @@
-"""Writes of a sample that somebody waits for: as many are put together as of the whole, and they take as long."""
+"""Writes of a sample that somebody waits for: as many are put together as of the whole, in as long."""
 
 from __future__ import annotations
 
@@ -49,10 +49,8 @@ def synced(tmp: Path, noise: Path, each: int, rate: int, part: int, profile: str
     # OpenZFS itself counts those of the sample, and none that only stands in its queue for others.
     assert vdev["stat_write_bytes"] < (1.01 if rate == 1 else 0.5) * vdev["write_bytes"]
     data, log, model = measured["by_cause"]["data"], measured["by_cause"]["zil"], measured["model"]
-    size = data["write_bytes"]
-    return Synced(
-        data["writes"] / size, log["write_bytes"] / size, model["sync_latency_ms"]["mean"], model["busy_s_max"]
-    )
+    size, latency = data["write_bytes"], model["sync_latency_ms"]
+    return Synced(data["writes"] / size, log["write_bytes"] / size, latency["mean"], model["busy_s_max"])
 
 
 @pytest.mark.parametrize("each", [40, 160])
