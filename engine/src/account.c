@@ -1,5 +1,7 @@
 #include "account.h"
 
+#include <math.h>
+
 #include "processor.h"
 #include "weights.h"
 
@@ -115,6 +117,14 @@ static bool is_target(const account_target_t *w, const disk_t *d, const zio_t *z
 
 #define LOG_BLOCK (128 << 10) /* of the log the largest block: what a sampled file's bytes stand for comes in such */
 
+/* How many blocks of a log one is, of so many bytes, that stands for more: what it has room for goes into it. */
+static double log_blocks(uint64_t bytes, double stands_for)
+{
+	double blocks = stands_for / LOG_BLOCK;
+
+	return bytes < LOG_BLOCK ? MAX(ceil(blocks), 1.0) : MAX(blocks, 1.0);
+}
+
 typedef struct {
 	cause_t cause;
 	int dataset;
@@ -141,7 +151,7 @@ static part_t count_part(const zio_t *z, const disk_t *d, bool write, uint64_t b
 		each = weights_of((weights_block_t){d->pool, b->zb_objset, b->zb_object, b->zb_level, b->zb_blkid},
 		    write ? z->io_txg : 0);
 	p.stands.bytes = n * each.bytes * log;
-	p.stands.ios = p.cause == CAUSE_ZIL ? 1.0 + (p.stands.bytes - n) / LOG_BLOCK : each.blocks;
+	p.stands.ios = p.cause == CAUSE_ZIL ? log_blocks(bytes, p.stands.bytes) : each.blocks;
 	count_io(&totals.cause[p.cause], write, p.stands.bytes, 0);
 	if (ds >= 0) {
 		totals.dataset_own[ds] += n;

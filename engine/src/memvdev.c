@@ -276,7 +276,7 @@ static void take_place(zio_t *z)
 	z->io_queue_state = ZIO_QS_ACTIVE;
 	list_insert_tail(&q->vq_active_list, z);
 #else
-	typedef void add_fn(avl_tree_t * tree, void *node);
+	typedef void add_fn(avl_tree_t *, void *);
 	REAL(add_fn, "avl_add"); /* of a library that isn't linked with */
 
 	q->vq_class[z->io_priority].vqc_active++;
@@ -298,8 +298,8 @@ static void begin_stand_in(zio_t *z, memdisk_t *m)
 
 /*
  * Of writes that somebody waits for, such as the pages of an fsync, those that find no room on the disk are put together
- * meanwhile.  So the others take places in OpenZFS's queue, as many as it has.  Nothing waits for them but who needs a
- * place; a replay exports no pool before they are done.
+ * meanwhile.  So the others take places in OpenZFS's queue, as many as it has, and the write waits for them as an fsync does
+ * for all its pages.
  */
 static void stand_in(zio_t *z, crowd_others_t others)
 {

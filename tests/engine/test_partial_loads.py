@@ -265,6 +265,18 @@ def test_the_log_of_each_of_many_datasets_counts_for_all(tmp_path: Path, noise: 
     assert found == [found[0]] * 70
 
 
+def test_what_a_log_block_has_room_for_goes_into_it(tmp_path: Path, noise: Path) -> None:
+    s = spec(noise, size=MIB, sample=8, properties={"recordsize": "8K"})
+    s["files"][0] |= {"sampled": True, "whole": 8 * MIB}
+    ops = Ops()
+    for i in range(64):
+        ops.add(WRITE, offset=i * 8192, size=8192, flags=O_DSYNC)
+    log = replay(tmp_path, s, ops)["measure"]["by_cause"]["zil"]
+    # 64 KiB of the whole's data, in a block of at most 128.
+    assert 64 <= log["writes"] < 68
+    assert 64 * 65536 < log["write_bytes"] < 64 * 75000
+
+
 def test_the_log_counts_for_all_on_each_side_of_a_mirror(tmp_path: Path, noise: Path) -> None:
     written = {}
     for sides in (1, 2):
