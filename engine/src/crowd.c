@@ -154,12 +154,15 @@ crowd_others_t crowd_place(crowd_t *c, request_t *r, double ios, double bytes)
 {
 	line_t *l = line_of(c, r->op);
 	double more = MAX(ios - 1.0, 0.0), len;
+	/* One that stands for one, but a larger one, is as large there. */
+	uint32_t size = more > 0 ? r->len : (uint32_t)MIN(MAX(bytes, (double)r->len), 16777216.0);
 	crowd_others_t o = {.op = r->op};
 
 	o.left = (uint32_t)more + (chance(c) < more - floor(more));
 	len = more > 0 ? MIN(MAX((bytes - r->len) / more, 512.0), 16777216.0) : 0;
 	o.len = (uint32_t)len;
-	o.in_row = locate(c, l, r, r->len + (uint64_t)o.left * o.len);
+	o.in_row = locate(c, l, r, size + (uint64_t)o.left * o.len);
+	r->len = size;
 	o.off = r->off + r->len;
 	/*
 	 * Reads come from many threads, each at a time of its own.  Writes come when the one before is done, and what goes on
