@@ -330,7 +330,8 @@ def test_two_trials_of_a_run_do_not_overlap(host: Host) -> None:
     assert any("still running" in str(e.get("text")) for e in swept.events)
     assert process.poll() is None
     process.terminate()
-    assert end(process).status == "stopped"
+    ran = end(process)
+    assert ran.status == "stopped", ran.events
     host.require_untouched()
 
 
