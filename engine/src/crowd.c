@@ -170,9 +170,10 @@ crowd_others_t crowd_place(crowd_t *c, request_t *r, double ios, double bytes)
 	 */
 	o.within =
 	    r->op == REQ_READ && !(o.in_row && c->device->p->hdd) ? SPREAD_NS : MIN(r->arrival - l->last, SPREAD_NS);
-	if (more > 0)
-		l->last = r->arrival;
-	if (more > 0 && !o.in_row) {
+	if (more <= 0)
+		return o;
+	l->last = r->arrival;
+	if (!o.in_row) {
 		l->place[l->next_place] = r->off;
 		l->next_place = (l->next_place + 1) % PLACES;
 		l->nplaces = MAX(l->nplaces, l->next_place == 0 ? PLACES : l->next_place);

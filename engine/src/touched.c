@@ -74,6 +74,7 @@ static uint64_t goes_on(touched_t *t, uint64_t first, uint64_t behind, int64_t n
 {
 	touched_stream_t *s = &t->stream;
 	uint64_t reorder = REORDER / t->recordsize + 1;
+	bool ahead, just_passed;
 
 	if (s->there && first <= s->record && behind > s->record) {
 		s->there = behind < t->records - 1;
@@ -81,9 +82,9 @@ static uint64_t goes_on(touched_t *t, uint64_t first, uint64_t behind, int64_t n
 		s->t = now;
 		return s->row;
 	}
-	if (s->there && (first > s->record || behind == s->record) && behind <= s->record + reorder)
-		s->t = now;
-	else if (s->there && behind < s->record && behind + reorder > s->record && now - s->t <= AHEAD_NS)
+	ahead = (first > s->record || behind == s->record) && behind <= s->record + reorder;
+	just_passed = behind < s->record && behind + reorder > s->record && now - s->t <= AHEAD_NS;
+	if (s->there && (ahead || just_passed))
 		s->t = now;
 	else if (behind < t->records - 1 && (!s->there || now - s->t >= KEPT_NS))
 		/* What nothing has gone on from yet may be taken at once. */
