@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 import mount_commands
+import own_mounts
 import pytest
 from hypothesis import HealthCheck, settings
 from synthetic_traces import STAND_IN, make_trace
@@ -102,6 +103,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--long", action="store_true", help="run the tests that take minutes each, too")
     parser.addoption("--rounds", type=int, default=20, help="with --long: how often each fault is tried")
     parser.addoption("--seed", default="", help="a word: faults at other moments than without")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if hasattr(config, "workerinput"):
+        own_mounts.take()
 
 
 @pytest.hookimpl(wrapper=True)

@@ -96,7 +96,7 @@ def test_the_whole_life_leaves_nothing(parent: Path) -> None:
     with running(Rocksdb({**SMALL, "seconds": 1, "sync": False}), parent=parent) as workload:
         result = workload.verify(workload.run())
         # By the clock, not by the count.
-        assert 0.5 < result.seconds < 5 and result.operations > 600
+        assert result.seconds > 0.5 and result.operations > 600
         assert result.details["wal_syncs"] == 0
         assert result.commits == 0
         blocks = []

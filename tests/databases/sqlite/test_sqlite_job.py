@@ -13,6 +13,7 @@ from pathlib import Path
 
 import lz4.block
 import pytest
+from overheard import overheard
 
 from ztune.databases.sqlite.onhost.transactions import _OWNED, BYTES_PER_ROW, SETTINGS
 from ztune.databases.sqlite.workload import Sqlite
@@ -206,16 +207,21 @@ def test_size_is_relative_to_the_arc() -> None:
         Sqlite({"page_size": "5000"}).check()
 
 
-def test_times_are_of_the_real_disk(parent: Path) -> None:
+def test_times_are_of_the_real_disk(parent: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     job = Sqlite(SMALL).job_class(Sqlite(SMALL).resolved(), dilation=2.0)
     work = WorkDir.create("sq", parent=parent)
     job.prepare(work)
     try:
         job.load()
         job.start()
+        asked = overheard(job.client, monkeypatch)
         result = job.verify(job.run())
         # Two seconds at 30 a second, told as one second at 60.
-        assert 0.5 < result.seconds < 1.6 and 40 <= result.operations <= 62
+        told, found = asked["run"]
+        assert (told["seconds"], told["rate"]) == (2.0, 30.0) and result.offered_per_second == 60
+        assert result.seconds == found["seconds"] / 2
+        assert 0 < result.operations == found["transactions"] <= 62
+        assert result.latency_ms["max"] == pytest.approx(max(found["times_us"]) / 2000)
         job.stop()
     finally:
         job.cleanup()

@@ -13,6 +13,7 @@ from typing import Any
 
 import lz4.block
 import pytest
+from overheard import overheard
 
 from ztune.databases import registry
 from ztune.databases.valkey.onhost.server import MANIFEST, NAMES, SNAPSHOT, find_binaries
@@ -142,16 +143,20 @@ def test_without_an_append_only_file_there_is_none(saved: Path, parent: Path) ->
 
 
 @needs_valkey
-def test_a_pace_and_slow_disks(saved: Path, parent: Path) -> None:
+def test_a_pace_and_slow_disks(saved: Path, parent: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     workload = adopted(saved, parent, {"rate": 200.0, "pipeline": 5, "rewrite": False, "read_share": 0})
     workload.job.dilation = 2.0
     try:
         workload.start()
+        asked = overheard(workload.job.client, monkeypatch)
         result = workload.verify(workload.run())
-        # Twice the time at half the pace, told as if the disks were the real ones: twice as many otherwise,
-        # and fewer only where the processors are too busy for the pace.
-        assert 100 <= result.operations <= 200 and result.offered_per_second == pytest.approx(200)
-        assert result.seconds >= 0.8 and result.details["aof_rewrites"] == 0
+        # Twice the time at half the pace, told as if the disks were the real ones.
+        told, found = asked["run"]
+        assert (told["seconds"], told["rate"], told["pipeline"]) == (2.0, 100.0, 5)
+        assert result.offered_per_second == 200 and result.seconds == found["seconds"] / 2
+        assert 0 < result.operations == found["writes"] <= 200
+        assert result.latency_ms["max"] == pytest.approx(max(found["times_us"]["write"]) / 2000)
+        assert result.details["aof_rewrites"] == 0
     finally:
         workload.cleanup()
 
