@@ -1,10 +1,11 @@
 /*
- * What the I/O of a sampled file stands for.  Of a block of data: as many as the sampling's rate.  Of an indirect block:
- * as many as the whole file has of that level for each that the sample has, and where these are fewer than the rate, more
- * when few of them are written in a transaction group: above one in the whole there are that many more records, so that
- * it is written in more groups, and it is larger.  Records that are certain stand for themselves; of a block above one,
- * it is itself, and the others that it stands for are as likely to be written as the rest.  What is written to the intent log of a sampled file stands for as many bytes as its data
- * does.  Everything else stands for itself.  Knows nothing of OpenZFS.
+ * What the I/O of a sampled file stands for. Of a block of data: as many as the sampling's rate. Of an indirect block:
+ * as many as the whole file has of that level for each that the sample has, and where these are fewer than the rate,
+ * more when few of them are written in a transaction group: above one in the whole there are that many more records, so
+ * that it is written in more groups, and it is larger. Records that are certain stand for themselves; of a block above
+ * one, it is itself, and the others that it stands for are as likely to be written as the rest. What is written to the
+ * intent log of a sampled file stands for as many bytes as its data does. Everything else stands for itself. Knows
+ * nothing of OpenZFS.
  */
 #ifndef ZTUNE_WEIGHTS_H
 #define ZTUNE_WEIGHTS_H

@@ -402,6 +402,28 @@ def test_a_disk_does_what_a_sampled_request_stands_for(tmp_path: Path, half: Pat
     assert part["busy_s_max"] == pytest.approx(8 * whole["busy_s_max"], rel=0.25)
 
 
+def test_a_disk_that_cannot_keep_up_takes_as_long_with_a_sample(tmp_path: Path, half: Path) -> None:
+    """A call of the sample waits for all that came before it; no thread waits for longer than they take. What
+    the others read lies closer together than what the trace's threads do."""
+    pages, rate = 4096, 4
+    found = []
+    for of in (1, rate):
+        s = spec(half, size=pages // of * 16384, properties={"recordsize": "16K"}, profile="hdd")
+        if of > 1:
+            whole = {"whole": pages * 16384, "whole_start": pages * 16384}
+            s |= {"sample": of, "files": [{**s["files"][0], "sampled": True, **whole}]}
+        ops, rng = Ops(step=0), random.Random(3)
+        for i in range(2400):
+            page, thread = rng.randrange(pages), i % 6
+            if page % of == 0:
+                ops.add(READ, thread=thread, offset=page // of * 16384, size=16384)
+            ops.t += 500_000
+        found.append(replay(tmp_path, s, ops)["measure"]["model"])
+    all_, part = found
+    assert all_["modelled_s"] == pytest.approx(all_["elapsed_s"], rel=0.02) and all_["elapsed_s"] > 5
+    assert part["modelled_s"] == pytest.approx(all_["modelled_s"], rel=0.25)
+
+
 def test_the_processor_does_what_a_sampled_write_stands_for(tmp_path: Path, half: Path) -> None:
     """One processor that takes long to compress: a sync writes blocks in place, 64 of them or 8 for these."""
     rate = {"operation": "compress", "algorithm": "lz4", "size": 16384, "ns_per_byte": 200}
