@@ -9,7 +9,7 @@ from ztune.trace.schema import Op
 
 # Two that commit to "log" in this folder, each told what to do; and a lock, which one waits for.
 _PROGRAM = """
-import os, socket, time
+import array, fcntl, os, socket, termios, time
 f = os.open("log", os.O_RDWR | os.O_CREAT)
 lock = os.pipe()
 
@@ -30,15 +30,26 @@ def commits(me):
         if what == b"R": os.read(lock[0], 1); os.pread(f, 10, 0)
     os._exit(0)
 
+pids = []
 for me in (0, 1):
-    if not os.fork(): commits(me)
+    pids.append(os.fork())
+    if not pids[me]: commits(me)
 
+def rests(me):
+    left = array.array("i", [0])
+    fcntl.ioctl(told[me][0], termios.FIONREAD, left)
+    with open(f"/proc/{pids[me]}/stat") as stat:
+        return left[0] == 0 and stat.read().rpartition(")")[2].split()[0] == "S"
+
+# Until both wait, whatever a sync takes, and then as long as is to be seen.
 def tell(me, what):
-    os.write(told[me][1], what); time.sleep(0.1)
+    os.write(told[me][1], what)
+    while not (rests(0) and rests(1)): time.sleep(0.001)
+    time.sleep(0.1)
 
 tell(0, b"c"); tell(1, b"c")
 {steps}
-tell(0, b"e"); tell(1, b"e")
+for me in (0, 1): os.write(told[me][1], b"e")
 os.wait(); os.wait()
 """
 
