@@ -167,20 +167,31 @@ static part_t count_part(const zio_t *z, const disk_t *d, bool write, uint64_t b
 	return p;
 }
 
+/* So many I/Os, whose bytes are counted elsewhere. */
+static void count_all(const standing_t *s, disk_t *d, bool write, double ios)
+{
+	count_io(&totals.cause[s->cause], write, 0, ios);
+	count_io(&d->stands_for, write, 0, ios);
+	if (s->dataset >= 0)
+		count_io(&totals.dataset[s->dataset], write, 0, ios);
+	if (s->cause == CAUSE_ZIL && write && d->class == VC_LOG)
+		totals.slog_writes += ios;
+}
+
 const void *account_io(const void *zio, disk_t *d, const account_target_t *writing, standing_t *stands)
 {
 	zio_t *z = (zio_t *)(uintptr_t)zio;
 	const zio_t *part = z;
 	bool write = z->io_type == ZIO_TYPE_WRITE;
 	uint64_t by_cause[CAUSE_COUNT] = {0}, left = z->io_size, best_part = 0;
-	standing_t all = {0, 0};
+	standing_t all = {0};
 	int best_ds = -1;
 	cause_t top = CAUSE_OTHER;
 	zio_link_t *zl = NULL;
 	zio_t *p;
 
 	if (stands != NULL)
-		*stands = (standing_t){1.0, (double)z->io_size};
+		*stands = (standing_t){.ios = 1.0, .bytes = (double)z->io_size, .cause = CAUSE_OTHER, .dataset = -1};
 	if (ZIO_IS_FLUSH(z)) {
 		d->count.flushes++;
 		return z;
@@ -216,7 +227,8 @@ const void *account_io(const void *zio, disk_t *d, const account_target_t *writi
 	for (int c = 0; c < CAUSE_COUNT; c++)
 		if (by_cause[c] > by_cause[top])
 			top = (cause_t)c;
-	count_io(&totals.cause[top], write, 0, all.ios);
+	all.cause = top;
+	all.dataset = top != CAUSE_ZIL && top != CAUSE_OTHER ? best_ds : -1;
 	if (write) {
 		d->count.writes++;
 		d->count.write_bytes += z->io_size;
@@ -224,18 +236,20 @@ const void *account_io(const void *zio, disk_t *d, const account_target_t *writi
 		d->count.reads++;
 		d->count.read_bytes += z->io_size;
 	}
-	count_io(&d->stands_for, write, all.bytes, all.ios);
-	if (best_ds >= 0 && top != CAUSE_ZIL && top != CAUSE_OTHER)
-		count_io(&totals.dataset[best_ds], write, 0, all.ios);
+	count_io(&d->stands_for, write, all.bytes, 0);
+	count_all(&all, d, write, all.ios);
 	if (top == CAUSE_DATA && !write && is_target(writing, d, part))
 		totals.rmw_reads += all.ios;
-	if (top == CAUSE_ZIL && write && d->class == VC_LOG)
-		totals.slog_writes += all.ios;
 	if (d->class == VC_CACHE && write)
 		totals.cache_write_bytes += all.bytes;
 	if (stands != NULL)
 		*stands = all;
 	return part;
+}
+
+void account_fewer(const standing_t *stands, disk_t *d, double fewer)
+{
+	count_all(stands, d, true, -fewer);
 }
 
 double account_share(int ds)

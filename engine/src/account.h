@@ -18,9 +18,11 @@ typedef struct {
 	double cache_write_bytes;
 } io_totals_t;
 
-/* What an I/O stands for: so many, of so many bytes in all. */
+/* What an I/O stands for: so many, of so many bytes in all; and under what they are counted. */
 typedef struct {
 	double ios, bytes;
+	cause_t cause;
+	int dataset; /* -1: none, or a log's */
 } standing_t;
 
 void account_create(size_t ndatasets);
@@ -47,6 +49,9 @@ typedef struct account_target {
  * (zio_t) with most of its bytes; stands, which may be NULL, is what it stands for (weights.h).
  */
 const void *account_io(const void *zio, disk_t *disk, const account_target_t *writing, standing_t *stands);
+
+/* A write that has been counted stands for fewer, of the same bytes. */
+void account_fewer(const standing_t *stands, disk_t *disk, double fewer);
 
 /* By how much what was read and written for a dataset stands for more than itself. */
 double account_share(int dataset);

@@ -2,6 +2,7 @@
 
 #include <dlfcn.h>
 #include <errno.h>
+#include <math.h>
 #include <unistd.h>
 
 #include "crowd.h"
@@ -17,6 +18,8 @@ static bool modelling;
 static int in_flight;
 static uint64_t begun;
 static account_target_t *targets; /* of writes under way */
+/* The most bytes that OpenZFS puts together, as its man page of module parameters has them. */
+static int64_t joins_rotating = 1 << 20, joins_flash = 128 << 10;
 
 /* What stands behind a disk_t. */
 typedef struct {
@@ -26,6 +29,11 @@ typedef struct {
 	size_t waited_for;   /* of writes that are on the disk, those of data that somebody waits for */
 	zio_t *first;        /* of these the only one so far */
 	crowd_others_t held; /* those that it stands for */
+	/* The last that came at once, for which there was room. */
+	int64_t came;
+	double taken;      /* so many are on the disk, of all that they stand for */
+	standing_t leader; /* what the first of them was counted as, and by how many too many if it is not alone */
+	double too_many;
 } memdisk_t;
 
 static memdisk_t *backing_of(const disk_t *d)
@@ -167,6 +175,14 @@ int memvdev_create(const spec_t *spec, err_t *err)
 	disk_t *d;
 	size_t n;
 
+	for (size_t i = 0; i < spec->ntunables; i++) {
+		const spec_tunable_t *t = &spec->tunables[i];
+
+		if (strcmp(t->name, "zfs_vdev_aggregation_limit") == 0)
+			joins_rotating = t->value;
+		if (strcmp(t->name, "zfs_vdev_aggregation_limit_non_rotating") == 0)
+			joins_flash = t->value;
+	}
 	account_create(spec->ndatasets);
 	if (disks_create(spec, err) != 0)
 		return -1;
@@ -320,12 +336,69 @@ static void stand_in(zio_t *z, crowd_others_t others)
 	}
 }
 
+/*
+ * How many writes so many like this one are if OpenZFS puts them together, as many blocks in each as fit into it whole.  At
+ * least one, and no more than they are.
+ */
+static double joined(zio_t *z, double ios)
+{
+	uint64_t most = (uint64_t)(z->io_vd->vdev_nonrot ? joins_flash : joins_rotating), blocks = 0, fit;
+	zio_link_t *zl = NULL;
+
+	if (z->io_flags & ZIO_FLAG_DELEGATED)
+		while (zio_walk_parents(z, &zl) != NULL)
+			blocks++;
+	blocks = MAX(blocks, 1);
+	fit = MAX(most * blocks / MAX(z->io_size, 1), blocks);
+	return MIN(ios, MAX(ios * (double)blocks / (double)fit, 1.0));
+}
+
+static bool has_waited(const zio_t *z)
+{
+	return z->io_timestamp != 0 && gethrtime() > z->io_timestamp;
+}
+
+/*
+ * A write that somebody waits for goes to the disk.  In the whole those are put together that find no room there, and a
+ * sample may have too few of them for that.  So it counts as if they were: what has waited; and of those that came at the
+ * same time, as the pages of an fsync do, what is more than the disk takes at once.  Whether the first of these is alone is
+ * known when the second comes.
+ */
+static void join(zio_t *z, disk_t *d, standing_t *stands)
+{
+	memdisk_t *m = backing_of(d);
+	double room = 0, rest, fewer;
+
+	if (!has_waited(z) && (m->waited_for == 0 || gethrtime() != m->came)) {
+		rest = MAX(stands->ios - CROWD_AT_ONCE, 0);
+		m->came = gethrtime();
+		m->taken = stands->ios;
+		m->leader = *stands;
+		m->too_many = rest - joined(z, rest);
+		return;
+	}
+	if (!has_waited(z)) {
+		account_fewer(&m->leader, d, m->too_many);
+		m->too_many = 0;
+		room = MAX(CROWD_AT_ONCE - m->taken, 0);
+		m->taken += stands->ios;
+	}
+	rest = MAX(stands->ios - room, 0);
+	fewer = rest - joined(z, rest);
+	account_fewer(stands, d, fewer);
+	stands->ios = ceil(stands->ios - fewer - 1e-9);
+}
+
 static void submit(zio_t *z, disk_t *d, standing_t stands)
 {
 	memdisk_t *m = backing_of(d);
 	request_t *r = request_of(z);
 	crowd_others_t others = {0};
-	bool waited_for = is_waited_for(z), first = waited_for && m->waited_for++ == 0;
+	bool waited_for = is_waited_for(z), first;
+
+	if (waited_for && m->crowd != NULL)
+		join(z, d, &stands);
+	first = waited_for && m->waited_for++ == 0 && !has_waited(z);
 
 	if (m->crowd == NULL) {
 		device_submit(&m->device, r);

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from engine_build import FDATASYNC, MIB, WRITE, Ops, replay, spec
+from engine_build import FDATASYNC, MIB, WRITE, Ops, group, replay, spec
 
 RECORD, RECORDS = 32 << 10, 4000
 
@@ -42,7 +42,7 @@ def synced(tmp: Path, noise: Path, each: int, rate: int, part: int, profile: str
         noise, size=[whole], properties={"recordsize": "32K"}, arc=512 * MIB, profile=profile
     )
     if rate > 1:
-        s |= {"sample": rate, "arc_max": 512 * MIB // rate}
+        s |= {"sample": rate, "arc_max": max(512 // rate, 64) * MIB}
         s["files"][0] |= {"size": whole // rate, "sampled": True, "whole": whole, "whole_start": whole}
     measured = replay(tmp, s, ops)["measure"]
     (vdev,) = measured["by_vdev"]
@@ -76,9 +76,52 @@ def test_a_hard_disk_takes_as_long_for_them(tmp_path: Path, noise: Path) -> None
         assert found.busy_s == pytest.approx(whole.busy_s, rel=0.2), part
 
 
+@pytest.mark.parametrize(("profile", "rate"), [("nvme", 16), ("hdd", 4), ("hdd", 9), ("hdd", 16)])
+def test_too_few_to_put_together_count_as_if_they_were(
+    tmp_path: Path, noise: Path, profile: str, rate: int
+) -> None:
+    """Up to 1 MiB goes into one write of a hard disk; ten at once go there, of what the pages stand for."""
+    whole = synced(tmp_path, noise, 160, 1, 0, profile)
+    for part in range(2):
+        found = synced(tmp_path, noise, 160, rate, part, profile)
+        assert found.writes == pytest.approx(whole.writes, rel=0.2), part
+
+
 @pytest.mark.parametrize("profile", ["nvme", "hdd"])
 def test_one_page_alone_waits_for_no_others(tmp_path: Path, noise: Path, profile: str) -> None:
     whole = synced(tmp_path, noise, 1, 1, 0, profile)
     for rate in (4, 8):
         found = synced(tmp_path, noise, 1, rate, 0, profile)
         assert found.mean_ms == pytest.approx(whole.mean_ms, rel=0.35), rate
+
+
+def test_one_page_alone_is_put_together_with_none(tmp_path: Path, noise: Path) -> None:
+    whole = synced(tmp_path, noise, 1, 1, 0)
+    for rate in (4, 16):
+        found = synced(tmp_path, noise, 1, rate, 0)
+        assert found.writes == pytest.approx(whole.writes, rel=0.02), rate
+
+
+def test_blocks_of_the_log_that_are_put_together_are_the_log_s_alone(tmp_path: Path, noise: Path) -> None:
+    """A write of several has no bookmark, so whose it is its parts tell."""
+    ops, chance, records, rate = Ops(dur=1000), random.Random(2), 4000, 4
+    for _ in range(5):
+        for record in chance.sample(range(records // rate), records // rate // 2):
+            ops.add(WRITE, offset=record * 16384, size=16384, step=0)
+        ops.add(FDATASYNC, step=0)
+        ops.t += 3_000_000_000
+    whole, disks = records * 16384, [group("data", "stripe", 1, "hdd"), group("log", "stripe", 1, "hdd")]
+    s = spec(
+        noise, size=[whole // rate], properties={"recordsize": "16K"}, vdevs=disks,
+        tunables={"zfs_txg_timeout": 3600},
+    )  # fmt: skip
+    s |= {"sample": rate}
+    s["files"][0] |= {"sampled": True, "whole": whole, "whole_start": whole}
+    measured = replay(tmp_path, s, ops)["measure"]
+    causes, zil = measured["by_cause"], measured["zil"]
+    [_, log] = measured["by_vdev"]
+    assert 0 < log["stat_writes"] < zil["bytes"] / (128 << 10) / rate  # they were
+    assert zil["writes"] == zil["slog_writes"] == pytest.approx(log["writes"])
+    [dataset] = measured["by_dataset"]
+    data, metadata = causes["data"]["writes"], causes["metadata"]["writes"]
+    assert data <= dataset["writes"] <= data + metadata
