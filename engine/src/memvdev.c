@@ -34,6 +34,7 @@ typedef struct {
 	double taken;      /* so many are on the disk, of all that they stand for */
 	standing_t leader; /* what the first of them was counted as, and by how many too many if it is not alone */
 	double too_many;
+	uint64_t blocks, block_bytes; /* of all so far that stand for more than themselves */
 } memdisk_t;
 
 static memdisk_t *backing_of(const disk_t *d)
@@ -336,21 +337,30 @@ static void stand_in(zio_t *z, crowd_others_t others)
 	}
 }
 
-/*
- * How many writes so many like this one are if OpenZFS puts them together, as many blocks in each as fit into it whole.  At
- * least one, and no more than they are.
- */
-static double joined(zio_t *z, double ios)
+static uint64_t blocks_of(zio_t *z)
 {
-	uint64_t most = (uint64_t)(z->io_vd->vdev_nonrot ? joins_flash : joins_rotating), blocks = 0, fit;
 	zio_link_t *zl = NULL;
+	uint64_t n = 0;
 
 	if (z->io_flags & ZIO_FLAG_DELEGATED)
 		while (zio_walk_parents(z, &zl) != NULL)
-			blocks++;
-	blocks = MAX(blocks, 1);
-	fit = MAX(most * blocks / MAX(z->io_size, 1), blocks);
-	return MIN(ios, MAX(ios * (double)blocks / (double)fit, 1.0));
+			n++;
+	return MAX(n, 1);
+}
+
+/*
+ * How many writes so many like this one are if OpenZFS puts them together: with as many blocks more as there is room for, of
+ * the size that they have here.  At least one, and no more than they are.
+ */
+static double joined(zio_t *z, const memdisk_t *m, double ios)
+{
+	uint64_t most = (uint64_t)(z->io_vd->vdev_nonrot ? joins_flash : joins_rotating);
+	uint64_t blocks = blocks_of(z), more;
+
+	if (ios <= 1.0)
+		return ios;
+	more = most > z->io_size ? (most - z->io_size) * m->blocks / m->block_bytes : 0;
+	return MAX(ios * (double)blocks / (double)(blocks + more), 1.0);
 }
 
 static bool has_waited(const zio_t *z)
@@ -369,12 +379,16 @@ static void join(zio_t *z, disk_t *d, standing_t *stands)
 	memdisk_t *m = backing_of(d);
 	double room = 0, rest, fewer;
 
+	if (stands->ios > 1.0) {
+		m->blocks += blocks_of(z);
+		m->block_bytes += z->io_size;
+	}
 	if (!has_waited(z) && (m->waited_for == 0 || gethrtime() != m->came)) {
 		rest = MAX(stands->ios - CROWD_AT_ONCE, 0);
 		m->came = gethrtime();
 		m->taken = stands->ios;
 		m->leader = *stands;
-		m->too_many = rest - joined(z, rest);
+		m->too_many = rest - joined(z, m, rest);
 		return;
 	}
 	if (!has_waited(z)) {
@@ -384,9 +398,11 @@ static void join(zio_t *z, disk_t *d, standing_t *stands)
 		m->taken += stands->ios;
 	}
 	rest = MAX(stands->ios - room, 0);
-	fewer = rest - joined(z, rest);
-	account_fewer(stands, d, fewer);
-	stands->ios = ceil(stands->ios - fewer - 1e-9);
+	fewer = rest - joined(z, m, rest);
+	if (fewer > 0) {
+		account_fewer(stands, d, fewer);
+		stands->ios = ceil(stands->ios - fewer - 1e-9); /* the disk does whole ones, of all the bytes */
+	}
 }
 
 static void submit(zio_t *z, disk_t *d, standing_t stands)
