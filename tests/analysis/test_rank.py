@@ -244,6 +244,18 @@ def test_what_processors_hold_back_is_not_first_and_says_why() -> None:
     assert rocks[1].note.endswith("72.8 s of both together; not 1.25 times less than the 78.0 s of base")
 
 
+def test_processors_that_are_hardly_at_work_hold_nothing_back() -> None:
+    # A paced PostgreSQL of 20 s on NVMe: as long as the disks within the noise of a busy machine, or twice as
+    # long, it is a thirtieth of the job; and a layout is not better because its disks take longer.
+    for cpu in (0.34, 0.60):
+        nvme = [busy("base", 0.29, 100, 100, cpu, 20), busy("16K, off", 0.51, 280, 100, 0.07, 20)]
+        assert names(nvme) == ["base", "16K, off"]
+        assert all(r.note == "" for r in order(nvme, GOAL, 0.05))
+    # A tenth of the job, and clearly longer than the disks: they limit it.
+    held = [busy("zstd-9", 1.0, 100, 100, 2.0, 20), busy("lz4", 1.2, 120, 100, 0.3, 20)]
+    assert names(held) == ["lz4", "zstd-9"]
+
+
 def test_where_processors_limit_every_layout_the_least_of_both_remains() -> None:
     nvme = [
         busy("base", 0.5, 100, 100, 4.0),
