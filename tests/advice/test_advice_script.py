@@ -14,6 +14,7 @@ import pytest
 from ztune.advice.commands import create_commands, properties, relative_names, script
 from ztune.advice.model import Recommendation, SettingChange
 from ztune.advice.recommend import recommend
+from ztune.study import DurabilityClass, Objective
 from ztune.study.layout import parse_layout
 
 FAKE_ZFS = r"""#!/bin/sh
@@ -92,6 +93,27 @@ def test_it_refuses_before_the_first_change_if_a_dataset_exists(tmp_path: Path) 
     assert done.returncode == 1
     assert "tank/wal exists already; nothing was changed" in done.stderr
     assert shell.calls() == []
+
+
+def test_a_weaker_layout_is_made_only_where_that_is_accepted(tmp_path: Path) -> None:
+    raw = ev.base_layout()
+    for dataset in raw["dataset"]:
+        dataset["sync"] = "disabled"
+    weak = Objective(durability=DurabilityClass.LAST_SECONDS)
+    run = Shell(tmp_path, script(recommendation(raw, objective=weak)))
+    dry = run("tank")
+    assert dry.returncode == 0 and run.calls() == []
+    warned, *_ = dry.stdout.splitlines()
+    assert warned.startswith("# sync=disabled on tank/data, tank/wal: a power cut loses what was ")
+    assert warned.endswith(": --yes takes --accept-durability last-seconds as well")
+    for words in (["--yes"], ["--yes", "--accept-durability", "corrupt"], ["--yes", "--accept-durability"]):
+        refused = run(*words, "tank")
+        assert refused.returncode != 0 and run.calls() == [], words
+    assert "nothing was changed: sync=disabled on " in run("--yes", "tank").stderr
+    done = run("--yes", "--accept-durability", "last-seconds", "tank")
+    assert done.returncode == 0, done.stderr
+    assert [call[0] for call in run.calls()] == ["create", "create"]
+    assert "--accept-durability" not in script(recommendation())
 
 
 def test_it_refuses_a_root_that_is_not_there(tmp_path: Path) -> None:

@@ -52,7 +52,7 @@ def replayed(
             "modelled_s": max(figures["busy_s"], figures["wait_s"]),
             "sync_latency_ms": {"p50": figures.get("sync_p50", 8.0), **_tail(figures, "sync_p99")},
             "operation_latency_ms": _tail(figures, "operation_p99"),
-            **{key: figures[key] for key in ("speed",) if key in figures},
+            **{key: figures[key] for key in ("speed", "pace") if key in figures},
         }
         return {**found, "model": model}
 
@@ -91,6 +91,11 @@ def test_the_names_of_three_things_are_not_mixed() -> None:
             "waited for the disks in 20% of its time",
         ),
         ({"busy_s": 140, "wait_s": 100}, {"busy_s": 60, "wait_s": 50}, "Throughput is not predicted"),
+        (
+            {"busy_s": 140, "wait_s": 100, "pace": 0.456},
+            {"busy_s": 60, "wait_s": 50, "pace": 1.0},
+            "how much of the recorded pace these disks keep: 100%, and 45.6% of the base layout",
+        ),
         (
             {"busy_s": 140, "wait_s": 100, "speed": 0.5},
             {"busy_s": 60, "wait_s": 50, "speed": 0.75},

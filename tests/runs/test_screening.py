@@ -277,6 +277,16 @@ def test_timeout(stand_in_engine: Path, trace: Trace, monkeypatch: pytest.Monkey
     assert scratch_is_empty(home)
 
 
+def test_where_all_failed_nothing_is_promised(
+    stand_in_engine: Path, trace: Trace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code, out, _ = invoke("screen", str(trace.path), "--budget", "2")
+    assert code == 0 and "says what to set, and why" in out
+    monkeypatch.setenv("STAND_IN", 'crash="recordsize"')
+    code, out, err = invoke("screen", str(trace.path), "--budget", "2", "--seed", "9")
+    assert code == 1 and "no layout has a result" in err and "says what to set" not in out
+
+
 def test_failed_layouts_are_tried_again_on_resume_and_finished_ones_are_not(
     stand_in_engine: Path, trace: Trace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -539,6 +549,7 @@ def test_profile_and_arc_from_the_command_line(stand_in_engine: Path, trace: Tra
     assert spec["profiles"]["nvme"]["read_us"] == 77
     for flags, sentence in (
         (("--profile", "floppy"), 'there is no profile "floppy"'),
+        (("--profile", "./floppy"), './floppy: the file of a profile has a name that ends in ".toml"'),
         (("--arc", "lots"), "--arc lots: 'lots' is not a size"),
         (("--study", "postgres"), 'there is no study "postgres"'),
     ):

@@ -198,7 +198,9 @@ def test_a_role_of_which_nothing_is_left_is_said(tmp_path: Path) -> None:
 def test_a_rate_is_one_in_n(text: str) -> None:
     with pytest.raises(InputError, match="is no rate; write 1/N"):
         parse_rate(text)
-    assert parse_rate(" 1/8 ") == 8
+    assert parse_rate(" 1/8 ") == 8 and parse_rate("1/65536") == 65536
+    with pytest.raises(InputError, match="1/100000 is too little; 1/65536 is the least"):
+        parse_rate("1/100000")
 
 
 def test_a_rate_leaves_openzfs_the_least_arc() -> None:

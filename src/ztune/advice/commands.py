@@ -12,7 +12,8 @@ from ztune.analysis import units
 from ztune.errors import InputError
 from ztune.onhost.properties import PROPERTIES
 from ztune.onhost.tunables import TUNABLES
-from ztune.study import Dataset, Layout, Pool
+from ztune.study import Dataset, DurabilityClass, Layout, Pool
+from ztune.study.durability import judge
 from ztune.study.layout import parse_layout
 from ztune.units import listed
 
@@ -42,18 +43,18 @@ _HEAD = r"""set -eu
 
 usage() {
 	cat <<'EOF'
-usage: sh layout.sh [--yes] @USAGE@
+usage: sh layout.sh [--yes]@ACCEPT@ @USAGE@
 
 @ROOTS@Without --yes nothing is changed: each command is printed. With --yes each is printed and run.
 @STOPS@ never destroys anything.
 EOF
 }
 
-yes=0
+yes=0@NONE@
 while [ "$#" -gt 0 ]; do
 	case $1 in
 	--yes) yes=1 ;;
-	-h | --help)
+@CASE@	-h | --help)
 		usage
 		exit 0
 		;;
@@ -74,6 +75,21 @@ fail() {
 	printf 'layout: %s\n' "$1" >&2
 	exit 1
 }
+"""
+# Only of a layout that is weaker than a default ZFS.
+_CASE = r"""	--accept-durability)
+		accepted=${2:-}
+		[ "$#" -lt 2 ] || shift
+		;;
+"""
+_ACCEPT = r"""
+if [ "$accepted" != @CLASS@ ]; then
+	weak=@WEAK@
+	if [ "$yes" -eq 1 ]; then
+		fail "nothing was changed: $weak; if that is what you want, add --accept-durability @CLASS@"
+	fi
+	printf '# %s: --yes takes --accept-durability @CLASS@ as well\n' "$weak"
+fi
 """
 _ROOTS = r"""
 # A pool, or a dataset below one, without a slash at either end.
@@ -146,8 +162,10 @@ fi
 def script(recommendation: Recommendation) -> str:
     """Return a POSIX sh script that creates the recommended datasets below roots that its caller names.
 
-    One root for each pool of the layout. Nothing in it comes unquoted from the study: names are quoted where
-    they are arguments, and stripped of control characters where they are comments.
+    One root for each pool of the layout. It changes nothing without --yes, and where the layout is of a
+    weaker class than `nothing-acknowledged` not without --accept-durability either. Nothing in it comes
+    unquoted from the study: names are quoted where they are arguments, and stripped of control characters
+    where they are comments.
     """
     layout = parse_layout(recommendation.layout)
     pools = layout.used_pools()
@@ -165,7 +183,8 @@ def script(recommendation: Recommendation) -> str:
     words = {p.name: "ROOT" if len(pools) == 1 else f"ROOT{i}" for i, p in enumerate(pools, 1)}
     meanings = [f"{words[p.name]}: the pool, or a dataset on it, for {_roles_on(layout, p)}\n" for p in pools]
     stops = "It stops before the first change if a dataset that it would create exists, and it"
-    out += [_head(list(words.values()), "".join(meanings), stops) + _ROOTS + _RUN + _CREATE]
+    head = _head(list(words.values()), "".join(meanings), stops, judge(layout).proven)
+    out += [head + _weak(recommendation, judge(layout).proven) + _ROOTS + _RUN + _CREATE]
     for i, pool in enumerate(pools, 1):
         out += [f"{variables[pool.name]}=${i}", f'check_root "${variables[pool.name]}"']
     if len(pools) > 1:
@@ -217,10 +236,27 @@ def setting_script(recommendation: Recommendation, lines: Sequence[str], *, unse
     )
 
 
-def _head(roots: Sequence[str], meanings: str, stops: str) -> str:
+def _head(
+    roots: Sequence[str], meanings: str, stops: str, klass: DurabilityClass = DurabilityClass.NOTHING
+) -> str:
     """Return how a script begins: its usage, its arguments, and how it fails."""
+    weaker = klass is not DurabilityClass.NOTHING
     filled = {"USAGE": " ".join(roots), "ROOTS": meanings, "STOPS": stops, "COUNT": str(len(roots))}
+    filled |= {
+        "ACCEPT": f" [--accept-durability {klass}]" if weaker else "",
+        "NONE": "\naccepted=" if weaker else "",
+        "CASE": _CASE if weaker else "",
+    }
     return re.sub("@([A-Z]+)@", lambda found: filled[found[1]], _HEAD)
+
+
+def _weak(recommendation: Recommendation, klass: DurabilityClass) -> str:
+    """Return the lines that stop a script of a weaker layout, or say what it would lose."""
+    if klass is DurabilityClass.NOTHING:
+        return ""
+    reasons = recommendation.durability.reasons
+    why = reasons[0].rstrip(".") if reasons else f"the layout is of durability class {klass}"
+    return _ACCEPT.replace("@CLASS@", str(klass)).replace("@WEAK@", shlex.quote(why))
 
 
 def properties(dataset: Dataset, layout: Layout) -> dict[str, str]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
+from ztune.advice.facts import database_of
 from ztune.analysis.stats import upper_bound
 from ztune.study import DurabilityClass
 from ztune.units import counted
@@ -79,29 +80,29 @@ def on_record() -> tuple[CrashTested, ...]:
 
 def cited(
     classes: Iterable[DurabilityClass],
-    workload: str | None,
+    database: str | None,
     tests: Sequence[CrashTested] | None = None,
 ) -> dict[str, list[str]]:
     """Return for each of ``classes`` the sentences that its layouts cite: what crash tests of it have found.
 
-    Those of the workload's own database if there are any; else of others, which is said. A class that no
-    test has tried is judged by its settings alone, which is said too.
+    Those of the workload's own ``database``, as `database_of` calls it, if there are any; else of others,
+    which is said. A class that no test has tried is judged by its settings alone, which is said too.
     """
     known = on_record() if tests is None else tests
-    return {str(klass): _of_class(klass, workload, known) for klass in sorted(set(classes), key=_rank)}
+    return {str(klass): _of_class(klass, database, known) for klass in sorted(set(classes), key=_rank)}
 
 
 def _rank(klass: DurabilityClass) -> int:
     return klass.rank
 
 
-def _of_class(klass: DurabilityClass, workload: str | None, tests: Sequence[CrashTested]) -> list[str]:
+def _of_class(klass: DurabilityClass, database: str | None, tests: Sequence[CrashTested]) -> list[str]:
     if klass is DurabilityClass.NOT_KNOWN:
         return [f"No crash test on record stands behind what nobody has declared ({PAGE})."]
     found = [test for test in tests if test.promised is klass]
     if not found:
         return [f"No crash test of this class is on record: it is judged by its settings alone ({PAGE})."]
-    family = (workload or "").partition("-")[0]
-    own = [test for test in found if test.workload.partition("-")[0] == family]
-    whose = "" if own else ", none of them of this workload's database"
+    own = [test for test in found if database is not None and database_of(test.workload, None) == database]
+    others = "known to be of" if database is None else "of"
+    whose = "" if own else f", none of them {others} this workload's database"
     return [f"Crash tests ({PAGE}){whose}:", *(test.sentence() for test in own or found)]

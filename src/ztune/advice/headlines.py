@@ -144,6 +144,14 @@ def meaning(now: Standing, found: Sequence[Headline], manifest: Manifest | None)
             f"Throughput {units.times(speed)} of the base's is predicted, not measured, and may be far off: "
             "`ztune run --from` measures it."
         )
+    paces = [layout.value("pace") for layout in (now.chosen, now.baseline) if layout is not None]
+    known = [units.show(pace, "share") for pace in paces if pace is not None]
+    if len(known) == 2:
+        here, there = known
+        return (
+            f"Predicted, not measured, is how much of the recorded pace these disks keep: {here}, and "
+            f"{there} of the base layout; `ztune run --from` measures it."
+        )
     return "Throughput is not predicted: `ztune run --from` measures it."
 
 

@@ -9,7 +9,7 @@ from ztune.advice import guard, trust
 from ztune.advice.costs import costs
 from ztune.advice.crash_evidence import cited
 from ztune.advice.evidence import Changes, compare, phrase
-from ztune.advice.facts import dataset_facts
+from ztune.advice.facts import database_of, dataset_facts
 from ztune.advice.hazards import hazards, reason
 from ztune.advice.headlines import headlines, meaning, purchases
 from ztune.advice.model import (
@@ -140,7 +140,7 @@ def recommend(
             reasons=[units.sentence(text) for text in chosen.durability_reasons],
         ),
         weaker=_weaker(now, chosen),
-        crash_tests=cited((c.durability for c in now.found.layouts), workload),
+        crash_tests=cited((c.durability for c in now.found.layouts), database_of(workload, manifest)),
         hazards=hazards(chosen, workload, manifest),
         warnings=trust.warnings(now, manifest),
         searched=trust.searched(now),

@@ -260,7 +260,8 @@ def command(
                 output.paragraph(end.sentence())
             if not recordings.varied(run.resolved_study) and (text := offers.note(opened.manifest)):
                 output.paragraph(text)
-            output.echo(f"`ztune recommend {run.id}` says what to set, and why.")
+            if any(t.status == "ok" for t in trials):
+                output.echo(f"`ztune recommend {run.id}` says what to set, and why.")
         return 1 if failed else 0
 
 

@@ -187,10 +187,11 @@ def judge(layout: Layout) -> Judgement:
             notes.append(
                 f"the special vdev of pool {pool.name} has no redundancy: its failure loses the whole pool"
             )
-    found += _disks(caches, notes)
+    found += _disks(caches)
     besides = _worst(found)
     found += past
     proven = _worst(found)
+    _write_caches(caches, proven, notes)
     found.sort(key=lambda item: -item[0].rank)
     return Judgement(
         proven,
@@ -373,8 +374,8 @@ def _past_the_flush(layout: Layout, caches: Sequence[_Cache], notes: list[str]) 
     return found
 
 
-def _disks(caches: Sequence[_Cache], notes: list[str]) -> list[_Answer]:
-    """Judge what the disks do with what they are told to flush."""
+def _disks(caches: Sequence[_Cache]) -> list[_Answer]:
+    """Judge the disks that don't do what they are told to flush."""
     found: list[_Answer] = []
     for one in caches:
         if one.cache == "ignores-flushes" and one.log:
@@ -394,14 +395,19 @@ def _disks(caches: Sequence[_Cache], notes: list[str]) -> list[_Answer]:
                     ),
                 )
             )
-        elif one.cache == "volatile":
+    return found
+
+
+def _write_caches(caches: Sequence[_Cache], proven: DurabilityClass, notes: list[str]) -> None:
+    """Note what the promise of a layout of class ``proven`` rests on."""
+    for one in caches:
+        if one.cache == "volatile" and proven is DurabilityClass.NOTHING:
             notes.append(
                 f"{one.text()} have a volatile write cache: a power cut loses nothing acknowledged only "
                 "because they are told to flush it"
             )
         elif one.cache == "not-known":
             notes.append(f"nobody has declared that {one.text()} keep what is flushed: cache in the profile")
-    return found
 
 
 def _logbias(layout: Layout, notes: list[str]) -> None:

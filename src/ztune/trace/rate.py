@@ -24,11 +24,17 @@ class Rate:
         return f"1/{self.of}"
 
 
+MOST = 1 << 16
+"""What one region may stand for: of 64 GiB in regions of 1 MiB a sample has one then."""
+
+
 def parse_rate(text: str) -> int:
     """Return N of ``1/N``. Raises InputError."""
     one, slash, many = text.strip().partition("/")
-    if one.strip() != "1" or not slash or not many.strip().isdecimal() or not 1 <= int(many) <= 1 << 16:
+    if one.strip() != "1" or not slash or not many.strip().isdecimal() or int(many) < 1:
         raise InputError(f'--sample: "{text}" is no rate; write 1/N, such as 1/8, or 1/1 for all')
+    if int(many) > MOST:
+        raise InputError(f"--sample: 1/{int(many)} is too little; 1/{MOST} is the least")
     return int(many)
 
 

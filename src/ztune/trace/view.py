@@ -80,7 +80,7 @@ def show_roles(console: Console, summary: Summary, role: str | None = None) -> N
             for kind, transfers in (("write", group.writes), ("read", group.reads))
             if transfers.count
         ]
-        rates = _rates(console, summary.rates[group.name], summary.bin_s)
+        rates = _rates(console, summary.rates[group.name], summary.bin_s, summary.manifest.duration_ns / 1e9)
         if not parts and not rates:
             continue
         console.print()
@@ -335,7 +335,7 @@ def _by_call(transfers: Transfers) -> Table:
     return table
 
 
-def _rates(console: Console, rates: Rates, bin_s: float) -> Table | None:
+def _rates(console: Console, rates: Rates, bin_s: float, seconds: float) -> Table | None:
     table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 1))
     table.add_column(min_width=12)
     table.add_column()
@@ -351,7 +351,7 @@ def _rates(console: Console, rates: Rates, bin_s: float) -> Table | None:
     for name, values, form in lines:
         if any(values):
             per_s = [value / bin_s for value in values]
-            mean = sum(per_s) / len(per_s)
+            mean = sum(values) / max(seconds, 1e-9)
             table.add_row(
                 name,
                 Text(sparkline(per_s, width, _unicode(console)), style="green"),

@@ -69,4 +69,6 @@ def find(name: str) -> HddProfile | FlashProfile:
                 )
             return profile
     known = names()
+    if "/" in name:
+        raise InputError(f'{name}: the file of a profile has a name that ends in ".toml"')
     raise InputError(f'there is no profile "{name}"; there are {", ".join(known)}.{suggest(name, known)}')
