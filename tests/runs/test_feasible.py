@@ -6,7 +6,8 @@ import pytest
 
 from ztune.errors import InputError
 from ztune.runs import feasible
-from ztune.study import Study, generic
+from ztune.study import Study, advised, generic
+from ztune.study.advised import REPLAY
 
 
 def with_checksum(value: str, axes: dict[str, list[str]]) -> Study:
@@ -29,3 +30,17 @@ def test_a_budget_that_leaves_settings_untried_is_said() -> None:
     assert f"The budget of {settings} is small" in said and f"varies {settings} settings" in said
     # A value that the base has takes no layout.
     assert feasible.check(with_checksum("on", {"data.checksum": ["on"]}), 1) == []
+
+
+def test_advice_for_which_there_is_no_room_is_said() -> None:
+    study = advised.beside(generic.build({"data", "wal"}), ["openzfs-guide"], "postgresql", REPLAY).study
+    (said,) = [text for text in feasible.check(study, 1) if "no room for" in text]
+    assert "no room for advice:openzfs-guide:" in said and "--budget 2 or more tries all advice" in said
+    assert not any("no room for" in text for text in feasible.check(study, 2))
+
+
+def test_hardware_that_no_layout_takes_is_said() -> None:
+    study = with_checksum("on", {"data.recordsize": ["8K"]})
+    said = feasible.check(study, 10, {"arc": "8G"})
+    assert said == ["--have arc=8G: no layout of this study varies arc, so it changes nothing."]
+    assert feasible.check(with_checksum("on", {"arc": ["8G"]}), 10, {"arc": "8G"}) == []

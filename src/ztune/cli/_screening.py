@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from ztune import output
 from ztune.output import Console
 from ztune.report import source, terminal
@@ -12,11 +14,11 @@ from ztune.study import Study
 from ztune.study.advised import StudyBeside
 
 
-def say_notes(study: Study, budget: int) -> None:
+def say_notes(study: Study, budget: int, have: Mapping[str, str]) -> None:
     """Say at once what was left out of ``study``, and why, and what ``budget`` is too small for: not only
     with the results. Raises InputError where nothing could come of it.
     """
-    for note in (*study.notes, *feasible.check(study, budget)):
+    for note in (*study.notes, *feasible.check(study, budget, have)):
         output.echo(f"ztune: {note}", err=True)
 
 

@@ -231,7 +231,7 @@ def command(
                 options, have=have_of(have, study), ages=_ages(age, study),
                 beside=_beside(beside, opened, store),
             )  # fmt: skip
-            say_notes(study, options.budget)
+            say_notes(study, options.budget, options.have)
             with LiveView() as live, _replays_on(on, live) as executor:
                 run = screening.start(
                     store, opened, study, engine, options, others=others, name=name,

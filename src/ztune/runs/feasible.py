@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from ztune.errors import InputError
 from ztune.runs.space import layouts_of
 from ztune.study import Study
+from ztune.study.advised import PREFIX
 from ztune.study.durability import Bar
 from ztune.units import counted
 
 
-def check(study: Study, budget: int) -> list[str]:
-    """Return, as sentences, what a screening of ``study`` with ``budget`` layouts will say nothing about.
+def check(study: Study, budget: int, have: Mapping[str, str] | None = None) -> list[str]:
+    """Return, as sentences, what a screening of ``study`` with ``budget`` layouts will say nothing about:
+    what is varied too little, advice for which there is no room, and in ``have`` what no layout takes.
 
     Raises InputError where none of its layouts could be recommended.
     """
@@ -20,14 +24,27 @@ def check(study: Study, budget: int) -> list[str]:
             f'no layout of study "{study.name}" could be recommended: each has checksum=off, under which '
             "damaged data is returned unseen; set checksum=on"
         )
+    out = []
     least = 1 + sum(len(values) > 1 or not _is_base(study, key) for key, values in study.axes.items())
-    if budget >= least:
-        return []
-    said = (
-        f"the study varies {counted(least - 1, 'setting')}, and {least} layouts are the least "
-        "with each varied alone"
-    )
-    return [f"The budget of {budget} is small: {said}; some vary together with others only, or not at all."]
+    if budget < least:
+        said = (
+            f"the study varies {counted(least - 1, 'setting')}, and {least} layouts are the least "
+            "with each varied alone"
+        )
+        out.append(
+            f"The budget of {budget} is small: {said}; some vary together with others only, or not at all."
+        )
+    advised = [one.name for one in study.layouts if one.name.startswith(PREFIX)]
+    if without := advised[max(budget - 1, 0) :]:
+        out.append(
+            f"The budget of {budget} has no room for {', '.join(without)}: the base layout comes first. "
+            f"--budget {1 + len(advised)} or more tries all advice."
+        )
+    varied = {*study.axes, *(key for one in study.layouts for key in one.set)}
+    for key, value in (have or {}).items():
+        if key not in varied:
+            out.append(f"--have {key}={value}: no layout of this study varies {key}, so it changes nothing.")
+    return out
 
 
 def _is_base(study: Study, key: str) -> bool:
