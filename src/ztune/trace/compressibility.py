@@ -1,7 +1,7 @@
 """Measures how well files compress, by sampling blocks at several record sizes.
 
 ZFS compresses each record on its own, so a ratio means nothing without the record size. Pieces of up to 1 MiB
-are drawn at random over all bytes of a role's files; blocks of each record size are then drawn from these
+are drawn evenly over all bytes of a role's files; blocks of each record size are then drawn from these
 pieces. That tells what space the files take. What a job moves are the blocks that it touches, so these are
 measured beside them. The work is bounded: about 20 MiB are compressed per role and algorithm, and 66 each
 of what is read and of what is written, whatever the database's size.
@@ -52,6 +52,7 @@ less the length that its lz4 puts in front."""
 _LARGEST_EMBEDDED = 255 * POINTER_BYTES  # lz4 takes a byte for each 255 that repeat
 MOST_SMALL = 8192
 """How many small files are looked at, each read whole: 8 KiB in the mean, so 64 MiB in all."""
+_GOLDEN = (5**0.5 - 1) / 2
 _HOLE = 64 << 10  # bytes of runs of zeros that are not kept, where nothing tells what is touched
 
 Compressor = Callable[[bytes], bytes]
@@ -197,7 +198,8 @@ def _extents(path: str) -> Iterator[_Extent]:
 
 
 def _draw_pieces(paths: Iterable[str], piece_size: int, rng: np.random.Generator) -> Iterator[bytes]:
-    """Yield aligned pieces of up to ``piece_size`` in random order, about ``READ_BUDGET`` bytes of them.
+    """Yield aligned pieces of up to ``piece_size``, about ``READ_BUDGET`` bytes of them, as ``_spread`` has
+    them over the files in the order of their paths.
 
     Each piece is equally likely, be it a small file or a part of a large one, and so is each byte of data.
     """
@@ -217,7 +219,7 @@ def _draw_pieces(paths: Iterable[str], piece_size: int, rng: np.random.Generator
     ends = np.cumsum(counts)
     budget = max(READ_BUDGET, piece_size)
     most = budget // 4096  # pieces; smaller files are rarely a role's bulk
-    for number in rng.choice(int(ends[-1]), min(int(ends[-1]), most), replace=False):
+    for number in _spread(int(ends[-1]), most, rng):
         index = int(np.searchsorted(ends, number, "right"))
         nth = firsts[index] + int(number) - int(ends[index] - counts[index])
         if piece := noatime.part(extents[index].path, nth * piece_size, min(piece_size, budget)):
@@ -225,6 +227,23 @@ def _draw_pieces(paths: Iterable[str], piece_size: int, rng: np.random.Generator
             budget -= len(piece)
         if budget < 4096:
             return
+
+
+def _spread(total: int, most: int, rng: np.random.Generator) -> npt.NDArray[np.int64]:
+    """Return up to ``most`` of the numbers below ``total``, each once and each as likely, so that however
+    many of the first are taken lie evenly over all: a table has its share of them, where chance alone would
+    give it twice that or none.
+
+    Steps of the golden ratio round a circle are the most even there are (Knuth, TAOCP 3, 6.4, theorem S).
+    """
+    steps = (rng.random() + np.arange(min(total, most)) * _GOLDEN) % 1.0
+    numbers, first = np.unique(np.minimum((steps * total).astype(np.int64), total - 1), return_index=True)
+    found = numbers[np.argsort(first)]
+    left = min(total, most) - len(found)
+    if left <= 0:
+        return found
+    others = np.setdiff1d(np.arange(total), numbers) if total <= 2 * most else np.empty(0, np.int64)
+    return np.concatenate([found, rng.permutation(others)[:left]])
 
 
 def _draw_blocks(pieces: list[bytes], size: int, rng: np.random.Generator) -> list[bytes]:
