@@ -156,8 +156,14 @@ static int load_touched(rfile_t *f, uint64_t *done, uint64_t total)
 	return 0;
 }
 
+/* What records of a kind came to, and how many full ones they are: of small files each has a short one. */
+typedef struct {
+	sampled_count_t count;
+	double full;
+} weighed_t;
+
 /* Loads some records with the content of what is not touched, to know what one comes to; they are gone again after. */
-static int weigh_untouched(const rfile_t *like, sampled_count_t *c)
+static int weigh_untouched(const rfile_t *like, weighed_t *w)
 {
 	uint64_t rs = R.spec->datasets[like->dataset].recordsize, records = MAX(LOADED_LEAST, LOADED_BYTES / rs);
 	fl_file_t *root = fl_root(R.vols[like->dataset]), *file;
@@ -174,9 +180,7 @@ static int weigh_untouched(const rfile_t *like, sampled_count_t *c)
 		group_grew(like->pool, rs);
 	}
 	pool_sync(like->pool);
-	*c = sampled_counted();
-	/* One of zeros alone is no block, and takes none. */
-	c->data = records;
+	*w = (weighed_t){sampled_counted(), (double)records};
 	if ((error = fl_unlink(root, UNTOUCHED, false, &commit)) != 0)
 		return replay_failed(error, "Removing records like those of", like);
 	fl_release(file, 1);
@@ -184,9 +188,9 @@ static int weigh_untouched(const rfile_t *like, sampled_count_t *c)
 	return 0;
 }
 
-static double each(uint64_t bytes, uint64_t blocks)
+static double each(uint64_t bytes, double blocks)
 {
-	return blocks > 0 ? (double)bytes / (double)blocks : 0.0;
+	return blocks > 0 ? (double)bytes / blocks : 0.0;
 }
 
 static bool compresses(const spec_dataset_t *d)
@@ -249,15 +253,17 @@ static double touched_elsewhere(int dataset, const content_t *content)
  * What a file would have on disk were all of it there, of blocks that come to what its kind's do on average: those that
  * are touched, and the others.  elsewhere: which share of its records is touched, where the sample has nothing of it.
  */
-static void estimate(rfile_t *f, const sampled_count_t *c, const sampled_count_t *others, double elsewhere)
+static void estimate(rfile_t *f, const weighed_t *weighed, const weighed_t *weighed_others, double elsewhere)
 {
+	const sampled_count_t *c = &weighed->count, *others = &weighed_others->count;
 	const touched_t *t = &f->touched;
 	uint64_t rs = t->recordsize, whole;
 	double records, above; /* indirect blocks */
-	double touched, rest;  /* records, the others as full ones */
-	double data = each(c->data_used, c->data), other = each(others->data_used, others->data);
-	double indirect =
-	    c->indirect > 0 ? each(c->indirect_used, c->indirect) : each(others->indirect_used, others->indirect);
+	double touched, rest;  /* records, as full ones */
+	/* One of zeros alone is no block, and takes none: it counts all the same. */
+	double data = each(c->data_used, weighed->full), other = each(others->data_used, weighed_others->full);
+	double indirect = c->indirect > 0 ? each(c->indirect_used, (double)c->indirect)
+					  : each(others->indirect_used, (double)others->indirect);
 
 	rest = t->records > 0 ? full_records(f, f->start_size) / (double)t->records : 0;
 	f->missing =
@@ -267,16 +273,17 @@ static void estimate(rfile_t *f, const sampled_count_t *c, const sampled_count_t
 	above = records > 1 ? ceil(records / LOAD_FANOUT) : 0.0;
 	touched = f->elsewhere ? records * elsewhere : MIN(records, (double)t->count * MAX(f->stands_for, 1.0));
 	rest = records > 0 ? (records - touched) * full_records(f, whole) / records : 0;
+	touched *= records > 0 ? full_records(f, whole) / records : 0;
 	if (f->stands_for > 1.0) {
 		f->space = data * touched + other * rest + indirect * above;
 		f->missing *= f->stands_for;
 	}
-	indirect = each(c->indirect_compressed, c->indirect);
+	indirect = each(c->indirect_compressed, (double)c->indirect);
 	/* Of metadata OpenZFS takes what is compressed for what is not: BP_GET_UCSIZE() of its sys/spa.h. */
 	f->pointer = records > 1 ? above * indirect / records : 0;
 	f->logical = records * (double)MIN(rs, MAX(whole, 1)) + above * indirect;
-	f->compressed = touched * each(c->data_compressed, c->data) +
-	    rest * each(others->data_compressed, others->data) + above * indirect;
+	f->compressed = touched * each(c->data_compressed, weighed->full) +
+	    rest * each(others->data_compressed, weighed_others->full) + above * indirect;
 }
 
 /* Which records of each file the trace touches. */
@@ -365,36 +372,30 @@ static int load_all_touched(void)
 		total += R.files[i].touched.count * R.files[i].touched.recordsize;
 	for (size_t d = 0; d < R.spec->ndatasets; d++)
 		for (size_t k = 0; k < R.spec->ncontent; k++) {
-			sampled_count_t c, others;
+			weighed_t weighed, others;
 			const rfile_t *apart = of_kind_with_other((int)d, &R.content[k]);
 			double elsewhere, full = 0;
-			uint64_t records = 0;
 
 			sampled_count();
 			for (size_t i = 0; i < R.nfiles; i++) {
 				if (!of_kind(&R.files[i], (int)d, &R.content[k]))
 					continue;
-				records += R.files[i].touched.count;
 				full += loaded_full_records(&R.files[i]);
 				if ((rc = load_touched(&R.files[i], &R.r->load_bytes, total)) != 0)
 					return rc;
 			}
-			if (records == 0 && apart == NULL)
+			if (full <= 0 && apart == NULL)
 				continue;
 			pool_sync(R.spec->datasets[d].pool);
-			c = sampled_counted();
-			/* One of zeros alone is no block, and takes none. */
-			c.data = records;
-			R.used += (double)c.used;
-			R.allocated += (double)c.allocated;
-			others = c;
-			others.data = (uint64_t)ceil(full);
+			others = weighed = (weighed_t){sampled_counted(), full};
+			R.used += (double)weighed.count.used;
+			R.allocated += (double)weighed.count.allocated;
 			if (apart != NULL && (rc = weigh_untouched(apart, &others)) != 0)
 				return rc;
 			elsewhere = touched_elsewhere((int)d, &R.content[k]);
 			for (size_t i = 0; i < R.nfiles; i++)
 				if (counts_as(&R.files[i], (int)d, &R.content[k]))
-					estimate(&R.files[i], &c, &others, elsewhere);
+					estimate(&R.files[i], &weighed, &others, elsewhere);
 		}
 	return 0;
 }

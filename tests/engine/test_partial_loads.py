@@ -356,6 +356,21 @@ def test_small_files_of_which_the_sample_has_nothing_take_their_space(tmp_path: 
     assert space["logical"] == pytest.approx(30 * MIB, rel=0.15)
 
 
+def test_short_records_of_small_files_say_nothing_of_full_ones(tmp_path: Path, half: Path) -> None:
+    """A sample has all of the smallest files, and so as many of their records as of what stands for many."""
+    small, properties = [8192] * 64, {"recordsize": "128K"}
+    full = spec(half, size=[64 * MIB, *small], properties=properties)
+    part = spec(half, size=[8 * MIB, *small], properties=properties, sample=8)
+    part["files"][0] |= {"sampled": True, "whole": 64 * MIB, "whole_start": 64 * MIB}
+    ops = Ops(files=65)
+    for i in range(64):
+        ops.add(READ, offset=i << 17, size=8192)
+        ops.add(READ, file=1 + i, offset=0, size=8192)
+    of_all, of_part = (replay(tmp_path, s, ops)["measure"]["space"] for s in (full, part))
+    for key in ("logical", "allocated"):
+        assert of_part[key] == pytest.approx(of_all[key], rel=0.05), key
+
+
 @pytest.mark.parametrize("size", [88, 176])
 @pytest.mark.parametrize("compression", ["lz4", "off"])
 def test_the_last_record_of_a_small_file_takes_its_part(
