@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import signal
@@ -69,12 +70,13 @@ def test_roles_pids_and_pages(loaded: PostgresOltp) -> None:
     assert set(paths) == {"data", "wal", "temp"} == set(loaded.page_sizes())
     assert paths["data"] not in paths["wal"].parents and paths["data"] in paths["temp"].parents
     [pid] = loaded.pids()
-    open_files = [
-        link.readlink()
-        for process in psutil.Process(pid).children()
-        for link in Path(f"/proc/{process.pid}/fd").iterdir()
-        if link.is_symlink()
-    ]
+    open_files = []
+    for process in psutil.Process(pid).children():
+        # It may close one, or end, between two looks.
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            for link in Path(f"/proc/{process.pid}/fd").iterdir():
+                with contextlib.suppress(FileNotFoundError):
+                    open_files.append(link.readlink())
     assert any(paths["data"] in path.parents for path in open_files)
     assert loaded.job.server.value("SHOW block_size") == str(loaded.page_sizes()["data"])
 
