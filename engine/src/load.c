@@ -260,6 +260,7 @@ static void estimate(rfile_t *f, const weighed_t *weighed, const weighed_t *weig
 	uint64_t rs = t->recordsize, whole;
 	double records, above; /* indirect blocks */
 	double touched, rest;  /* records, as full ones */
+	double full;           /* which one is on average */
 	/* One of zeros alone is no block, and takes none: it counts all the same. */
 	double data = each(c->data_used, weighed->full), other = each(others->data_used, weighed_others->full);
 	double indirect = c->indirect > 0 ? each(c->indirect_used, (double)c->indirect)
@@ -272,8 +273,9 @@ static void estimate(rfile_t *f, const weighed_t *weighed, const weighed_t *weig
 	records = records_of(f);
 	above = records > 1 ? ceil(records / LOAD_FANOUT) : 0.0;
 	touched = f->elsewhere ? records * elsewhere : MIN(records, (double)t->count * MAX(f->stands_for, 1.0));
-	rest = records > 0 ? (records - touched) * full_records(f, whole) / records : 0;
-	touched *= records > 0 ? full_records(f, whole) / records : 0;
+	full = records > 0 ? full_records(f, whole) / records : 0;
+	rest = (records - touched) * full;
+	touched *= full;
 	if (f->stands_for > 1.0) {
 		f->space = data * touched + other * rest + indirect * above;
 		f->missing *= f->stands_for;

@@ -484,7 +484,6 @@ void dsl_dataset_block_born(dsl_dataset_t *ds, const blkptr_t *bp, dmu_tx_t *tx)
 
 	if (used > 0 && BP_GET_TYPE(bp) == DMU_OT_PLAIN_FILE_CONTENTS) {
 		if (BP_GET_LEVEL(bp) == 0) {
-			counted.data++;
 			counted.data_used += used;
 			counted.data_compressed += BP_GET_PSIZE(bp);
 		} else if (BP_GET_LEVEL(bp) == 1) {

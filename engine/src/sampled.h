@@ -43,9 +43,9 @@ uint64_t sampled_used(fl_file_t *file);
 /* Bytes of its blocks before they are compressed, holes not counted; likewise. */
 uint64_t sampled_filled(fl_file_t *file);
 
-/* Blocks of files written since sampled_count(): of data, and of pointers to them. */
+/* What was written of files since sampled_count(): of data, and of pointers to them. */
 typedef struct {
-	uint64_t data, indirect;           /* blocks */
+	uint64_t indirect;                 /* blocks of pointers */
 	uint64_t data_used, indirect_used; /* bytes, as a dataset counts them */
 	uint64_t data_compressed, indirect_compressed;
 	uint64_t used, allocated; /* bytes, as a dataset and as a pool count them */

@@ -183,8 +183,9 @@ def script(recommendation: Recommendation) -> str:
     words = {p.name: "ROOT" if len(pools) == 1 else f"ROOT{i}" for i, p in enumerate(pools, 1)}
     meanings = [f"{words[p.name]}: the pool, or a dataset on it, for {_roles_on(layout, p)}\n" for p in pools]
     stops = "It stops before the first change if a dataset that it would create exists, and it"
-    head = _head(list(words.values()), "".join(meanings), stops, judge(layout).proven)
-    out += [head + _weak(recommendation, judge(layout).proven) + _ROOTS + _RUN + _CREATE]
+    klass = judge(layout).proven
+    head = _head(list(words.values()), "".join(meanings), stops, klass)
+    out += [head + _weak(recommendation, klass) + _ROOTS + _RUN + _CREATE]
     for i, pool in enumerate(pools, 1):
         out += [f"{variables[pool.name]}=${i}", f'check_root "${variables[pool.name]}"']
     if len(pools) > 1:

@@ -260,7 +260,7 @@ def command(
                 output.paragraph(end.sentence())
             if not recordings.varied(run.resolved_study) and (text := offers.note(opened.manifest)):
                 output.paragraph(text)
-            if any(t.status == "ok" for t in trials):
+            if any(t.ok for t in trials):
                 output.echo(f"`ztune recommend {run.id}` says what to set, and why.")
         return 1 if failed else 0
 
