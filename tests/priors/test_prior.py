@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -23,6 +24,7 @@ from ztune.priors.prior import (
     likeness,
     runs_of,
     weaker,
+    weigh,
 )
 from ztune.report import prior as report
 from ztune.results import file as results_file
@@ -78,10 +80,32 @@ def test_your_own_and_measured_runs_count_more_and_other_disks_not_at_all() -> N
     assert likeness(QUESTION, run(disks="flash")) == 0.5
     assert likeness(QUESTION, run(disks="")) == 1
     assert likeness(PriorQuestion("postgresql", "hdd"), run(disks="flash")) == 0
+    assert likeness(QUESTION, run(unsure=0.05)) == 0.5
+    assert likeness(QUESTION, run(basis="measured", unsure=None)) == pytest.approx(0.4)
     assert likeness(QUESTION, run(raid="mirror")) == 0.5
     large = PriorQuestion("postgresql", "ssd", memory=2 << 30, size=8 << 30)
     assert large.cover == 8
     assert likeness(large, run(cover=2.0)) == 1 and likeness(large, run(cover=0.5)) == 0.25
+
+
+def test_one_load_counts_once_however_often_it_was_run() -> None:
+    weighed = weigh(QUESTION, [run("a"), run("a", name="again"), run("b"), run("a", disks="hdd")])
+    assert [(of.load, weight) for of, weight in weighed] == [("a", 0.5), ("a", 0.5), ("b", 1.0)]
+
+
+def test_where_your_own_runs_overturn_the_others_the_answer_says_so() -> None:
+    other = {(): PriorFigures(1.0, 100, 50), K16: PriorFigures(2.0, 100, 50)}
+    found = answer(QUESTION, [run("a"), run("b"), run("mine", own=True, figures=other)])
+    assert found.settings["data"]["recordsize"] == "128K"
+    assert found.notes == ["your own runs decide: by the others alone it would be data.recordsize=16K"]
+    elsewhere = {(): PriorFigures(1.0, 100, 50), (("data.recordsize", "1M"),): PriorFigures(0.9, 100, 50)}
+    found = answer(QUESTION, [run("a"), run("b"), run("mine", own=True, figures=elsewhere)])
+    assert found.settings["data"]["recordsize"] == "16K"
+    assert found.notes == ["1 run of yours did not try what the others favour: not counted"]
+    assert not any(one.own for one in found.runs)
+    agreed = answer(QUESTION, [run("a"), run("b"), run("mine", own=True)])
+    assert agreed.settings["data"]["recordsize"] == "16K"
+    assert agreed.notes == []
 
 
 def test_how_far_off_is_asked_of_loads_that_were_not_seen() -> None:
@@ -168,6 +192,22 @@ def test_rows_of_a_screening_become_a_run(home: object) -> None:
     [found] = runs_of([*lossy, replace(weak, durability="corrupt")], own=False)
     assert set(found.figures) == {(), K16}
     assert "the last seconds of commits" in answer(QUESTION, [found]).unknown[0]
+
+
+def test_how_sure_a_run_is_comes_from_the_trials_of_its_layouts() -> None:
+    row = next(row for row in results_file.read(evidence.shipped()) if row.baseline)
+
+    def timed(times: float, **more: object) -> Any:
+        metrics = tuple(replace(m, value=m.value * times) if m.unit == "s" else m for m in row.metrics)
+        return replace(row, metrics=metrics, **more)  # type: ignore[arg-type]
+
+    [replayed] = runs_of([row], own=True)
+    assert replayed.unsure == 0
+    [once] = runs_of([timed(1, run_basis="measured")], own=True)
+    assert once.unsure is None
+    twice = [timed(times, run_basis="measured", trial=n) for n, times in enumerate((1.0, 1.1))]
+    [found] = runs_of(twice, own=True)
+    assert found.unsure == pytest.approx(math.log(1.1))  # 2 of log 1.1 / sqrt 2, over sqrt 2
 
 
 def test_a_layouts_key_is_its_properties_that_are_no_defaults() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 
@@ -49,21 +50,27 @@ def runs(name: str) -> list[PriorRun]:
 
     Raises InputError where the shipped file can't be read.
     """
-    mine = [row for row in _own(name) if row.database == name]
+    own, recordings = _own(name)
+    mine = [row for row in own if row.database == name]
     seen = {(row.origin, row.run) for row in mine}
     from ztune.results import file as results_file  # here, as it takes Arrow
 
     theirs = [row for row in results_file.read(shipped()) if row.database == name]
     return [
-        *runs_of(mine, own=True),
+        # Of a job that is none of ztune's the recording is the load.
+        *(
+            run if run.workload else replace(run, load=recordings[run.name])
+            for run in runs_of(mine, own=True)
+        ),
         *runs_of((row for row in theirs if (row.origin, row.run) not in seen), own=False),
     ]
 
 
-def _own(name: str) -> list[ResultRow]:
+def _own(name: str) -> tuple[list[ResultRow], dict[str, str]]:
+    """Return the rows of the store's newest runs, and what recording each run replayed."""
     with Store.open() as store:
-        ended = [run for run in store.runs() if run.status == "done" and _may_be_of(run, name)]
-        return export.rows(store, ended[-MOST:]) if ended else []
+        ended = [run for run in store.runs() if run.status == "done" and _may_be_of(run, name)][-MOST:]
+        return export.rows(store, ended) if ended else [], {run.id: run.trace_sha for run in ended}
 
 
 def _may_be_of(run: Run, name: str) -> bool:

@@ -7,15 +7,17 @@ was asked about.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from statistics import median
+from statistics import fmean, median, variance
 from typing import Literal
 
 from ztune.onhost.properties import PROPERTIES
 from ztune.onhost.words import ROLES, DurabilityClass
 from ztune.results.row import ResultRow
 from ztune.study import advised
+from ztune.units import counted
 
 Disks = Literal["hdd", "ssd", "nvme"]
 DISKS: dict[str, str] = {"hdd": "hdd-7200", "ssd": "ssd-sata", "nvme": "nvme"}
@@ -62,7 +64,8 @@ class PriorRun:
     ``load``: what was run, the same for runs of one load on several disks. ``disks``: hdd, ssd, nvme, flash
     (of a kind that is not told), or "" where the disks were real. ``durability``: the class of all layouts.
     ``cover``: bytes on disk over those of the ARC. ``roles``: those with a dataset of their own; ``shared``:
-    other roles → the role whose dataset they share.
+    other roles → the role whose dataset they share. ``unsure``: half of the 95 % interval of a layout's time,
+    as a share of it; None: nothing tells, since each was measured once.
     """
 
     name: str
@@ -77,6 +80,7 @@ class PriorRun:
     roles: tuple[str, ...]
     shared: Mapping[str, str]
     figures: Mapping[Key, PriorFigures]
+    unsure: float | None = 0.0
 
     def off(self, key: Key) -> float | None:
         """Return the time of a layout as a multiple of the least in this run; None where it was not tried."""
@@ -211,7 +215,24 @@ def _run(rows: Sequence[ResultRow], own: bool) -> PriorRun | None:
         roles=tuple(role for role in ROLES if f"{role}.pool" in base.settings),
         shared={role: str(w) for role in ROLES if (w := base.settings.get(f"{role}.with")) is not None},
         figures=figures,
+        unsure=_unsure(values.values(), base.run_basis),
     )
+
+
+def _unsure(layouts: Iterable[Sequence[ResultRow]], basis: str) -> float | None:
+    """Return ``PriorRun.unsure``, by how far the trials of one layout are from each other in all of them.
+
+    A replay gives the same figures each time: what it was made of once is sure.
+    """
+    spreads, counts = [], []
+    for rows in layouts:
+        times = [math.log(v) for row in rows if (v := _named(row, _TIME)) is not None and v > 0]
+        if len(times) > 1:
+            spreads.append(variance(times))
+            counts.append(len(times))
+    if not spreads:
+        return 0.0 if basis == "modelled" else None
+    return 2 * math.sqrt(fmean(spreads) / median(counts))
 
 
 def _rest(row: ResultRow) -> dict[str, object]:
@@ -242,7 +263,8 @@ def likeness(question: PriorQuestion, run: PriorRun) -> float:
 
     Other disks don't count, real ones may be of any kind. A run on whose memory the data fitted counts a
     quarter where yours don't, and the other way round; so does another arrangement of disks a half. Runs of
-    your own count four times, measured ones twice.
+    your own count four times, measured ones twice, and each less the less sure its times are: half where they
+    are sure to ``WITHIN``, a fifth where that isn't known.
     """
     like = 1.0
     if run.disks == "flash":
@@ -253,7 +275,18 @@ def likeness(question: PriorQuestion, run: PriorRun) -> float:
         like *= 0.25
     if run.raid != question.raid:
         like *= 0.5
+    like /= 1 + ((2 * WITHIN if run.unsure is None else run.unsure) / WITHIN) ** 2
     return like * (4 if run.own else 1) * (2 if run.basis == "measured" else 1)
+
+
+def weigh(question: PriorQuestion, runs: Sequence[PriorRun]) -> list[tuple[PriorRun, float]]:
+    """Return the runs that count, with their weights: several of one load on the same disks count as one."""
+    several = Counter(_alike(run) for run in runs)
+    return [(run, like / several[_alike(run)]) for run in runs if (like := likeness(question, run)) > 0]
+
+
+def _alike(run: PriorRun) -> tuple[object, ...]:
+    return run.load, run.basis, run.own, run.disks, run.raid
 
 
 def choose(runs: Sequence[tuple[PriorRun, float]]) -> Key | None:
@@ -318,17 +351,28 @@ def answer(question: PriorQuestion, runs: Sequence[PriorRun]) -> Prior:
     """Return the answer that ``runs``, all of the database asked about, support. Raises InputError for a set
     of advice that can't be read.
     """
-    weighed = [(run, weight) for run in runs if (weight := likeness(question, run)) > 0]
+    weighed = weigh(question, runs)
     notes, there = [], sorted({run.disks for run in runs if run.disks})
     if runs and not weighed:
         # Rather the wrong disks than nothing, and said so.
         weighed = [(run, 1.0) for run in runs]
         notes.append(f"no run was on {question.disks}; runs on {' and '.join(there)} stand in")
+    others = choose([(run, weight) for run, weight in weighed if not run.own])
+    silent = [run for run, _ in weighed if run.own and others is not None and others not in run.figures]
+    # Else ZFS's defaults, which all of them tried, would win over what these did not.
+    weighed = [(run, weight) for run, weight in weighed if run not in silent]
     key = choose(weighed)
     used = [run for run, _ in weighed] if key is not None else []
     if used and all(run.raid != question.raid for run in used):
         stand_in = f"runs on {_RAID_WORDS[used[0].raid]} stand in"
         notes.append(f"no run was on {_RAID_WORDS[question.raid]}; {stand_in}")
+    if silent:
+        notes.append(
+            f"{counted(len(silent), 'run')} of yours did not try what the others favour: not counted"
+        )
+    if others is not None and others != key:
+        without = ", ".join(f"{k}={v}" for k, v in others) or "ZFS's defaults"
+        notes.append(f"your own runs decide: by the others alone it would be {without}")
     return Prior(
         question=question,
         settings={} if key is None else _by_role(key, used),
