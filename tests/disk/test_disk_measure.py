@@ -191,8 +191,13 @@ def running_fio(folder: Path) -> list[str]:
 
 
 def refuse(name: str | Path, *, write: bool = False, yes: bool = False, size: int | None = None) -> str:
-    with pytest.raises(ZtuneError) as caught, opened(str(name), write=write, yes=yes, size=size):
+    said: list[str] = []
+    with (
+        pytest.raises(ZtuneError) as caught,
+        opened(str(name), write=write, yes=yes, size=size, say=said.append),
+    ):
         pass
+    assert said == []
     return str(caught.value)
 
 
@@ -245,14 +250,14 @@ def test_a_device_with_anything_on_it_is_never_written(tmp_path: Path) -> None:
     try:
         assert "is not empty: it holds" in refuse(device, write=True, yes=True)
         assert "--size is for scratch files" in refuse(device, size=1 << 30)
-        with opened(device, write=False, yes=False, size=None) as target:
+        with opened(device, write=False, yes=False, size=None, say=str) as target:
             assert target.size == 1 << 30 and target.what == "device"
         assert image.read_bytes()[: 8 << 20] == before
         handle = os.open(device, os.O_RDWR)
         devices.wipe_edges(handle, 1 << 30)
         os.close(handle)
         assert "--yes if that is the disk you mean" in refuse(device, write=True)
-        with opened(device, write=True, yes=True, size=None) as target:
+        with opened(device, write=True, yes=True, size=None, say=str) as target:
             assert target.path == device
     finally:
         subprocess.run(["losetup", "-d", device], check=False)

@@ -58,6 +58,7 @@ def test_what_is_something_else_is_said_to_be_that(store: Store, tmp_path: Path)
         ("last", "study", '^"last" is a run, not a study or a workload; '),
         (str(trace), "study", 'my.trace" is a trace, not a study or a workload; '),
         ("sqlite", "trace", '^"sqlite" is a study or a workload, not a trace; '),
+        ("/etc/passwd", "trace", "^/etc/passwd is not a trace: "),
     ):
         with pytest.raises(InputError, match=said) as raised:
             resolve(word, wanted, store=store)  # type: ignore[call-overload]

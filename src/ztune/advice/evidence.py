@@ -16,6 +16,7 @@ from ztune.analysis.results import LayoutResult
 from ztune.analysis.standing import Standing
 from ztune.analysis.stats import differs, ratio
 from ztune.study import default_setting
+from ztune.units import listed
 
 _NAMED = 3  # alternatives that a sentence about a setting at its default names
 _QUOTED = 4  # metrics of trials that a sentence quotes
@@ -138,6 +139,10 @@ class Changes:
         return self.chosen.basis == "modelled"
 
     @property
+    def _tolerance(self) -> str:
+        return units.show(self.within, "share") + ("" if self._modelled else " or their interval")
+
+    @property
     def _done(self) -> str:
         return "screened" if self._modelled else "measured"
 
@@ -177,9 +182,7 @@ class Changes:
         verdict = judge(sides, self.deciding, self.chosen.basis)
         text = f"{self._start(sides, 'Back at', 'back at')} {default}: {phrase(self.quoted(sides))}."
         if verdict == "too small to matter":
-            text += f" Differences within {units.show(self.within, 'share')}"
-            text += " are" if self._modelled else " or their interval are"
-            text += " too small to matter."
+            text += f" Differences within {self._tolerance} are too small to matter."
         if shown.b.durability != shown.a.durability:
             text += f" The durability class changes from {shown.a.durability} to {shown.b.durability}."
         if beside is None:
@@ -224,9 +227,11 @@ class Changes:
         compared.sort(key=lambda item: (_ratio_of(item[1], self.minimise[0]), item[0].after))
         said = []
         for pair, sides in compared[:_NAMED]:
-            moved = [s for s in self.quoted(sides) if s.matters]
+            quoted = self.quoted(sides)
+            moved = [s for s in quoted if s.matters]
             words = ", ".join(f"{s.label} {units.times(s.ratio, s.low, s.high)}" for s in moved)
-            words = words or f"nothing beyond {units.show(self.within, 'share')}"
+            # Named, since others, such as processor time, may have moved.
+            words = words or f"{listed([s.label for s in quoted]) or 'nothing'} within {self._tolerance}"
             weaker = f"; durability {pair.b.durability}" if pair.b.durability != pair.a.durability else ""
             said.append(f"{pair.after} ({words}{weaker})")
         more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""

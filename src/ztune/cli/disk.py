@@ -57,9 +57,7 @@ def command(
         )
     line = StepLine()
     try:
-        if write and Path(target).is_dir():
-            line.show("writing the scratch file")
-        with under_test.opened(target, write=write, yes=yes, size=bytes_) as disk:
+        with under_test.opened(target, write=write, yes=yes, size=bytes_, say=line.show) as disk:
             chosen = kind or disk.kind
             if chosen is None:
                 raise InputError(

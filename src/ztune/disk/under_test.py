@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import stat
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,8 +41,12 @@ def rotational(number: int) -> DiskKind | None:
 
 
 @contextmanager
-def opened(name: str, *, write: bool, yes: bool, size: int | None) -> Iterator[DiskUnderTest]:
+def opened(
+    name: str, *, write: bool, yes: bool, size: int | None, say: Callable[[str], object]
+) -> Iterator[DiskUnderTest]:
     """Check ``name`` and yield what fio shall use; a scratch file is gone at the end.
+
+    ``say`` is told what takes long.
 
     Raises InputError, MissingError.
     """
@@ -71,7 +75,7 @@ def opened(name: str, *, write: bool, yes: bool, size: int | None) -> Iterator[D
     elif stat.S_ISDIR(found.st_mode):
         if not write:
             raise InputError(f"{name} is a directory: --write allows a scratch file in it, else name a file")
-        with _scratch(path, size or 8 * LEAST) as target:
+        with _scratch(path, size or 8 * LEAST, say) as target:
             yield target
     elif stat.S_ISREG(found.st_mode):
         if size is not None:
@@ -119,7 +123,7 @@ def _large(name: str, size: int) -> None:
 
 
 @contextmanager
-def _scratch(folder: Path, size: int) -> Iterator[DiskUnderTest]:
+def _scratch(folder: Path, size: int, say: Callable[[str], object]) -> Iterator[DiskUnderTest]:
     _large("--size: the scratch file", size)
     room = os.statvfs(folder)
     if room.f_bavail * room.f_frsize < size + LEAST // 4:
@@ -131,6 +135,7 @@ def _scratch(folder: Path, size: int) -> Iterator[DiskUnderTest]:
         handle, name = tempfile.mkstemp(prefix=".ztune-disk-", dir=folder)
     except OSError as error:
         raise MissingError(f"{folder}: no file can be made there: {error.strerror}") from None
+    say("writing the scratch file")
     try:
         with os.fdopen(handle, "wb", buffering=0) as file:
             # Written, not only allocated: what was never written is not read from the disk.

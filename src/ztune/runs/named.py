@@ -62,7 +62,7 @@ def meanings(what: str, store: Store | None = None) -> list[NamedKind]:
         found.append("run")
     if _is_trace(Path(what)):
         found.append("trace")
-    if ready.is_path(what) or what in ready.files() or what in _workloads():
+    if what.endswith(".toml") or what in ready.files() or what in _workloads():
         found.append("study")
     return found
 
