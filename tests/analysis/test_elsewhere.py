@@ -62,19 +62,21 @@ CORES = "half the processors and twice the processors"
 @pytest.mark.parametrize(
     ("half", "twice", "said"),
     [
-        (SAME, SAME, f"Yes with half the ARC, twice the ARC, {CORES}."),
-        ({}, SAME, f"Yes with twice the ARC, {CORES}."),
+        (SAME, SAME, f"The choice with half the ARC, twice the ARC, {CORES} too."),
+        ({}, SAME, f"The choice with twice the ARC, {CORES} too."),
         (
             SAME,
             TURNED,
-            f"Yes with half the ARC, {CORES}; not with twice the ARC, where 16K is better by 25 %.",
+            "Not the choice with twice the ARC, where 16K is better by 25 %; "
+            f"the choice with half the ARC, {CORES} too.",
         ),
-        (LOST, SAME, f"Yes with twice the ARC, {CORES}; not known with half the ARC."),
-        (BEATEN, SAME, f"Yes with twice the ARC, {CORES}; not known with half the ARC."),
+        (LOST, SAME, f"Not known with half the ARC; the choice with twice the ARC, {CORES} too."),
+        (BEATEN, SAME, f"Not known with half the ARC; the choice with twice the ARC, {CORES} too."),
         (
             {**TURNED, "base": None},
             SAME,
-            f"Yes with twice the ARC, {CORES}; not with half the ARC, where 16K is better by 25 %.",
+            "Not the choice with half the ARC, where 16K is better by 25 %; "
+            f"the choice with twice the ARC, {CORES} too.",
         ),
     ],
 )
@@ -82,7 +84,7 @@ def test_with_what_the_choice_is_as_good_is_said(
     half: Mapping[str, float | None], twice: Mapping[str, float | None], said: str
 ) -> None:
     r = recommend(ev.run(), trials(half, twice))
-    assert r.carries.startswith(f"Does the choice carry? {said}")
+    assert r.carries == said
     # Another ARC is another question: it ranks nothing.
     assert r.layout_name == "8K" and len(r.ranking) == 3 and not r.failed
     shown = brief.of(r).carries
@@ -102,7 +104,7 @@ def test_fewer_processors_turn_a_choice_that_they_nearly_limit() -> None:
     # 9 s of 10 on 4 processors are 18 s on 2: more than 14 s of disks.
     found = trials(SAME, SAME, cpu=9.0)
     said = recommend(ev.run(), found).carries
-    assert "not with half the processors, where 16K is better by 22 %" in said
+    assert "Not the choice with half the processors, where 16K is better by 22 %" in said
     there = {(row.condition, row.layout): row.after for row in rows(standing(ev.run(), found), found)}
     assert there["half the processors", "8K"] == 18.0 and there["twice the processors", "8K"] == 10.0
     assert "processors, where" not in recommend(ev.run(), trials(SAME, SAME, cpu=9.0, cores=1)).carries

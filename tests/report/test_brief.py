@@ -65,7 +65,7 @@ def test_it_says_what_to_set_what_that_changes_and_how_to_go_on() -> None:
     shown = text(FULL)
     fits(shown)
     assert FULL.layout_name == "data.recordsize=8K"
-    assert re.search(r"Set +data, temp, index: recordsize=8K \(now 128K\)\n +wal: as it is\n", shown)
+    assert re.search(r"Set +data, temp, index: recordsize=8K \(base 128K\)\n +wal: as the base\n", shown)
     for name in ("disk work", "waiting, longest thread", "space", "bytes written"):
         assert re.search(rf"{name} +\S+ \S+ → +\S+ \S+ +", shown), name
     assert "How sure   limited. " in shown and "Warning " in shown
@@ -94,7 +94,7 @@ def test_the_names_of_three_things_are_not_mixed() -> None:
         (
             {"busy_s": 140, "wait_s": 100, "pace": 0.456},
             {"busy_s": 60, "wait_s": 50, "pace": 1.0},
-            "how much of the recorded pace these disks keep: 100%, and 45.6% of the base layout",
+            "Predicted, not measured: 100% of the recorded pace, the base layout 45.6%;",
         ),
         (
             {"busy_s": 140, "wait_s": 100, "speed": 0.5},
@@ -145,8 +145,8 @@ def test_where_the_base_is_kept_there_is_nothing_to_apply() -> None:
     kept = recommend(ev.run(), ev.trials(ev.layouts()[:1]), manifest=ev.manifest())
     shown = text(kept)
     fits(shown)
-    assert "keep what you have" in shown and "Apply" not in shown and "→" not in shown
-    assert "data, temp, index, wal: as it is" in shown
+    assert "keep the base layout" in shown and "Apply" not in shown and "→" not in shown
+    assert "data, temp, index, wal: as the base" in shown
 
 
 def test_what_is_no_property_of_a_dataset_has_a_line_of_its_own() -> None:
@@ -160,9 +160,9 @@ def test_what_is_no_property_of_a_dataset_has_a_line_of_its_own() -> None:
         }
     )
     shown = text(r)
-    assert "memory: arc=512M (now 1G)" in shown
-    assert "module: zfs_txg_timeout=10 (now 5)" in shown
-    assert "database: full_page_writes=off (now on)" in shown
+    assert "memory: arc=512M (base 1G)" in shown
+    assert "module: zfs_txg_timeout=10 (base 5)" in shown
+    assert "database: full_page_writes=off (base on)" in shown
     assert "--script layout.sh" in shown and "ztune apply" not in shown
 
 
@@ -225,7 +225,7 @@ def test_what_is_as_now_is_named_where_it_has_no_line() -> None:
     left = [f.label for f in brief.of(r).figures if not f.matters]
     assert left and not any(re.search(rf"{label} +\S+ \S+ →", shown) for label in left)
     said = " ".join(shown.split())
-    assert f"{', '.join(left[:-1])} and {left[-1]} are as now.".lower() in said.lower(), shown
+    assert f"{', '.join(left[:-1])} and {left[-1]} are as in the base.".lower() in said.lower(), shown
 
 
 def test_what_limits_a_search_is_said_once() -> None:
@@ -240,7 +240,7 @@ def test_a_note_is_not_taken_for_what_limits() -> None:
     reasons = ["The budget is used.", "A note."]
     sure = FULL.confidence.model_copy(update={"level": "limited", "reasons": reasons, "notes": 1})
     shown = text(FULL.model_copy(update={"confidence": sure, "searched": "The budget is used."}))
-    assert "How sure   limited. How far was searched limits it. (1 more: --why)" in shown
+    assert "How sure   limited. Too little was searched. (1 more: --why)" in shown
     alone = sure.model_copy(update={"reasons": ["It is short.", "A note."]})
     assert "How sure   limited. It is short. (1 more" in text(FULL.model_copy(update={"confidence": alone}))
 
@@ -258,7 +258,7 @@ def test_bars_and_colours_follow_the_figures() -> None:
     rate = Headline(name="throughput", label="throughput, op/s", side=side)
     assert brief._figure(rate, False).kind == "less"  # green: more operations are better
     small = side.model_copy(update={"matters": False, "other": 101, "ratio": 1.01})
-    assert brief._figure(Headline(name="space", label="space", side=small), False).change == "as now (×1.01)"
+    assert brief._figure(Headline(name="space", label="space", side=small), False).change == "as base (×1.01)"
 
 
 def test_hardware_to_buy_has_a_line_but_no_part_in_the_rest() -> None:
@@ -279,7 +279,7 @@ def test_why_one_setting() -> None:
     role = next(a for a in FULL.roles if a.role == "data")
     size = next(p for p in role.properties if p.name == "recordsize")
     assert isinstance(size, PropertyAdvice)
-    assert why("data.recordsize").startswith("data.recordsize=8K (now 128K) ")
+    assert why("data.recordsize").startswith("data.recordsize=8K (base 128K) ")
     assert " ".join(size.change.sentence.split()) in why("data.recordsize")
     assert why("temp.recordsize") == why("data.recordsize").replace("data.record", "temp.record")
     assert "Tried instead: nvme" in why("slog")
@@ -323,7 +323,7 @@ def test_roles_with_the_same_settings_share_a_line() -> None:
     groups = brief.setting_groups(changes, [["data", "index"], ["wal"], ["temp"], ["backup"], ["source"]])
     shown = [(line.where, line.settings) for line in brief.role_lines(groups)]
     assert shown == [
-        ("data, index, wal, temp", ("compression=lz4 (now off)",)),
+        ("data, index, wal, temp", ("compression=lz4 (base off)",)),
         ("backup, source", ()),
     ]
 
@@ -334,7 +334,7 @@ def test_what_is_weak_already_is_no_news() -> None:
     assert news[0].text == "last-seconds: Seconds may be lost."
     rows = [row.model_copy(update={"durability": "last-seconds"}) for row in FULL.ranking]
     known = brief.warnings(FULL.model_copy(update={"durability": weak, "ranking": rows}))
-    assert "last-seconds, as now: Seconds may be lost." in [said.text for said in known]
+    assert "last-seconds, as the base: Seconds may be lost." in [said.text for said in known]
     assert all(not said.text.startswith("last-seconds:") for said in known)
 
 
@@ -382,7 +382,7 @@ def test_no_figure_is_cut_off_at_40_columns() -> None:
     r = replayed({**base, "speed": 0.5, "sync_p99": 40}, {**other, "speed": 0.7, "sync_p99": 80})
     shown = " ".join(text(r, 40).split())
     for figure in brief.of(r).figures:
-        assert not figure.matters or f"{figure.now} → {figure.then} {figure.change}".strip() in shown, shown
+        assert not figure.matters or f"{figure.base} → {figure.then} {figure.change}".strip() in shown, shown
     console = Console(width=40, file=(out := io.StringIO()))
     console.print(*terminal.predicted(r))
     told = " ".join(out.getvalue().split())
@@ -400,8 +400,8 @@ def test_a_real_screening_is_for_the_disks_that_are_there() -> None:
 
 
 def test_a_setting_that_is_longer_than_a_line_is_broken_before_what_it_is_now() -> None:
-    role = brief.BriefRole("data", ("recordsize=16K (now 128K)", "compression=zstd-3 (now zstd-19)"))
+    role = brief.BriefRole("data", ("recordsize=16K (base 128K)", "compression=zstd-3 (base zstd-19)"))
     shown = [line.plain[11:].rstrip() for line in brief._role(role, 40, 4, "Set")]
     assert all(len(line) <= 29 for line in shown)
     words = " ".join(" ".join(shown).split())
-    assert words == "data: recordsize=16K (now 128K), compression=zstd-3 (now zstd-19)"
+    assert words == "data: recordsize=16K (base 128K), compression=zstd-3 (base zstd-19)"

@@ -293,7 +293,7 @@ def test_bars_grow_to_the_side_of_the_change() -> None:
 
 
 def test_no_figure_of_the_picture_ends_beyond_its_edge() -> None:
-    figure = BriefFigure("space", "8.64 MiB", "8.43 MiB", "as now (×0.98)", bars=(1.0, 0.976))
+    figure = BriefFigure("space", "8.64 MiB", "8.43 MiB", "as base (×0.98)", bars=(1.0, 0.976))
     for figures in ([figure], [figure, replace(figure, bars=(1.0, 0.01))]):
         picture = str(charts.now_and_then(figures, 360, stacked=True))
         found = re.findall(r'<text x="([\d.]+)" y="\d+">([^<]*)<tspan class="">([^<]*)', picture)
@@ -309,5 +309,5 @@ def test_what_changes_has_a_picture_that_fits_a_phone() -> None:
     said = [re.findall(r"<text[^>]*>([^<]*)", picture) for _, picture, _ in figures]
     assert said[0] == said[1] and len(said[0]) % 3 == 0 and "space" in said[0]
     names = re.findall(r'<text class="strong" x="0" y="(\d+)"', figures[1][1])
-    bars = re.findall(r'<rect class="bar now" x="0" y="(\d+)"', figures[1][1])
+    bars = re.findall(r'<rect class="bar base" x="0" y="(\d+)"', figures[1][1])
     assert all(int(name) < int(bar) for name, bar in zip(names, bars, strict=True))

@@ -303,7 +303,7 @@ def bought() -> str:
 def test_every_command_goes_by_the_hardware_that_is_there() -> None:
     run = bought()
     shown = screen(run)
-    assert "keep what you have" in shown and "If bought  slog=nvme: disk work ×" in shown
+    assert "keep the base layout" in shown and "If bought  slog=nvme: disk work ×" in shown
     assert "slog=nvme" not in call("apply", run, "--export", "json").stdout
     call("report", run, "--out", "without.html")
     assert '<div class="name">base</div>' in Path("without.html").read_text()
@@ -312,7 +312,7 @@ def test_every_command_goes_by_the_hardware_that_is_there() -> None:
     assert [(one["rank"], one["to_buy"]) for one in listed] == [(1, {}), (None, {"slog": "nvme"})]
     have = ("--have", "slog=nvme")
     shown = screen(run, *have)
-    assert "pool: slog=nvme (now none)" in shown and "If bought" not in shown
+    assert "pool: slog=nvme (base none)" in shown and "If bought" not in shown
     assert f"ztune recommend {run} --have slog=nvme --why" in shown
     assert "slog=nvme" in call("apply", run, *have, "--export", "json").stdout
     call("report", run, *have, "--out", "with.html")

@@ -135,7 +135,7 @@ def test_a_run_says_why_its_search_stopped(screened: tuple[Run, list[Trial]]) ->
     assert end is not None
     assert (end.reason, end.tried, end.budget, end.cells, end.within) == ("budget", 8, 8, 576, 0.05)
     assert end.chance is not None and 0 < end.chance <= 1
-    assert "another of the space's 576 is better by more than 5 %" in end.sentence()
+    assert "8 of 576 layouts were searched" in end.sentence()
     # The log was varied too, not the data alone.
     searched = [t for t in trials if t.number <= 8]
     assert len({t.layout.settings()["wal.recordsize"] for t in searched}) > 1
@@ -215,33 +215,29 @@ def test_when_a_search_ends(screened: tuple[Run, list[Trial]]) -> None:
         (
             Stopped("budget", 8, 8, 576, 0.05, 0.31),
             (
-                "The budget of 8 layouts to search is used up: the chance that another of the "
-                "space's 576 is better by more "
-                "than 5 % is 31 %; a larger --budget may find it."
+                "8 of 576 layouts were searched, all of the budget: the chance that another is better "
+                "by more than 5 % is 31 %; a larger --budget may find it."
             ),
         ),
         (
             Stopped("budget", 3, 3, 576, 0.05, None),
             (
-                "The budget of 3 layouts to search is used up, which is too little to tell whether "
-                "another of "
-                "the space's 576 is better by more than 5 %; a larger --budget does."
+                "3 of 576 layouts were searched, all of the budget: too few to tell whether another is "
+                "better by more than 5 %; a larger --budget does."
             ),
         ),
         (
             Stopped("budget", 25, 25, 576, 0.05, 0.98),
             (
-                "The budget of 25 layouts to search is used up, which is too little to tell whether "
-                "another of "
-                "the space's 576 is better by more than 5 %; a larger --budget does."
+                "25 of 576 layouts were searched, all of the budget: too few to tell whether another is "
+                "better by more than 5 %; a larger --budget does."
             ),
         ),
         (
             Stopped("budget", 8, 8, 576, 0.05, None, ("data.recordsize", "data.atime")),
             (
-                "The budget of 8 layouts to search is used up before each setting has had "
-                "another value: nothing is known of "
-                "data.recordsize and data.atime; a larger --budget varies more."
+                "8 of 576 layouts were searched, all of the budget: too few for each setting to have another "
+                "value. Nothing is known of data.recordsize and data.atime; a larger --budget varies more."
             ),
         ),
         (Stopped("all", 12, 32, 12, 0.05, 0.0), "All 12 layouts of the space were tried."),
@@ -278,7 +274,7 @@ def test_a_budget_too_small_to_vary_each_setting_says_which_were_not(
     end = stopped(run.outcome)
     assert end is not None and (end.reason, end.tried, end.chance) == ("budget", 1, None)
     assert list(end.unvaried) == [axis.name for axis in LayoutSearch(study(), always).space.axes]
-    assert "nothing is known of data.recordsize, " in end.sentence() and "chance" not in end.sentence()
+    assert "Nothing is known of data.recordsize, " in end.sentence() and "chance" not in end.sentence()
 
 
 # Among the first, among what the model chose, and among the pairs.
@@ -347,8 +343,7 @@ def test_the_command_ends_with_why_it_stopped(stand_in_engine: Path, trace: Trac
     code, out, err = invoke("screen", str(trace.path), "--budget", "5", "--jobs", "1")
     assert code == 0, err
     assert re.search(
-        r"The budget of 5 layouts to search is used up, which is too little to tell whether "
-        r"another of the space's [\d,]+",
+        r"5 of [\d,]+ layouts were searched, all of the budget: too few to tell whether another is better",
         out,
     )
 

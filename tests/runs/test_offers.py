@@ -102,7 +102,7 @@ def test_one_is_tried_on_top_and_recommended_where_it_is_better(
     assert code == 0, err
     assert recorded == [{}, {"full_page_writes": "off"}]
     assert f"{FULL} is tried on top of the layout found, which takes another recording" in err
-    assert "full_page_writes=off (now on)" in out
+    assert "full_page_writes=off (base on)" in out
     text = " ".join(out.split())
     assert "full_page_writes=off rests on ZFS alone" in text
     assert outcome() == OfferedSettings((FULL,), {}, (FRESH, PACKED), NOW)

@@ -158,7 +158,7 @@ def test_how_far_the_choice_carries_is_tried_last(stand_in_engine: Path, trace: 
     assert {t.spec["arc_max"] >> 20 for t in others if t.spec} == {128, 512}
     assert {t.layout.arc >> 20 for t in others} == {256}
     assert min(t.number for t in others) > len(answer["layouts"])
-    assert answer["carries"].startswith("Does the choice carry? Yes with half the ARC")
+    assert answer["carries"].startswith("The choice with half the ARC")
     assert len(answer["elsewhere"]) >= 6
     plain = json.loads(invoke(*words, "--no-elsewhere")[1])
     assert plain["carries"] == "" and plain["elsewhere"] == []

@@ -210,7 +210,11 @@ def test_a_part_of_the_data_stands_for_all(engine: Engine, tmp_path: Path) -> No
         assert trial.measure["space"]["allocated"] == pytest.approx(space["allocated"], rel=0.03)
     found = sampled.error(done, trials)
     assert found is not None and found.samples == 4 and set(found.within) >= {"modelled_s", "written"}
-    assert "one region of 1M in 4 was replayed" in sampled.sentence(done, trials)
+    assert found.times is not None and 0 < found.times[0] <= found.times[1]
+    said = sampled.sentence(done, trials)
+    assert said.startswith("1/4 of the data is replayed: modelled time ±")
+    assert "A sample has one region of 1M in 4" in said
+    assert "Sample by sample the layout that the screening ended with has ×" in said
     # The right part again.
     result = rerun(record, trace, engine).result
     assert result is not None
@@ -304,7 +308,7 @@ def test_a_recording_by_sample_stands_for_all(engine: Engine, tmp_path: Path) ->
     assert trial.measure["logical"]["writes"] == pytest.approx(logical["writes"], rel=0.2)
     assert trial.measure["space"]["files"] == space["files"]
     assert trial.measure["space"]["allocated"] == pytest.approx(space["allocated"], rel=0.05)
-    assert "No other sample was" in sampled.sentence(done, [trial])
+    assert "no other sample of it, so how far off" in sampled.sentence(done, [trial])
     result = rerun(record, part, engine).result
     assert result is not None
     assert result["measure"]["logical"] == record["trial"]["result"]["measure"]["logical"]

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from ztune.advice.evidence import compare
+from ztune.advice.job import measured_by
 from ztune.advice.model import FigureName, Headline, Purchase, Side
 from ztune.advice.trust import BUSY_SHARE
 from ztune.analysis import demand, units
@@ -142,17 +143,17 @@ def meaning(now: Standing, found: Sequence[Headline], manifest: Manifest | None)
     if speed is not None:
         return (
             f"Throughput {units.times(speed)} of the base's is predicted, not measured, and may be far off: "
-            "`ztune run --from` measures it."
+            f"{measured_by(now.run, manifest)} measures it."
         )
     paces = [layout.value("pace") for layout in (now.chosen, now.baseline) if layout is not None]
     known = [units.show(pace, "share") for pace in paces if pace is not None]
     if len(known) == 2:
         here, there = known
         return (
-            f"Predicted, not measured, is how much of the recorded pace these disks keep: {here}, and "
-            f"{there} of the base layout; `ztune run --from` measures it."
+            f"Predicted, not measured: {here} of the recorded pace, the base layout {there}; "
+            f"{measured_by(now.run, manifest)} measures it."
         )
-    return "Throughput is not predicted: `ztune run --from` measures it."
+    return f"Throughput is not predicted: {measured_by(now.run, manifest)} measures it."
 
 
 def _less(side: Side) -> bool:

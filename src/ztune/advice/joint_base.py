@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
+from ztune.advice.job import workload_of
 from ztune.advice.model import Recommendation
-from ztune.advice.recommend import workload_of
 from ztune.analysis import units
 from ztune.analysis.joint import JobField, setting
 from ztune.analysis.standing import Standing

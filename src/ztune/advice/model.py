@@ -261,6 +261,7 @@ class StudiedSubject(RecommendationPart):
     versions: dict[str, str]
     command: list[str]
     profiles: dict[str, str]  # name → description, of the recommended layout's devices
+    base: str = ""  # what the base layout is, as words; empty: by an older ztune
     place: str = ""  # where trials ran, such as "lab", "mount, modelled disks"; empty: replayed
     made_by: str = ""  # user@host that made the run; empty: not known
 

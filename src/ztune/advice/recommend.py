@@ -12,6 +12,7 @@ from ztune.advice.evidence import Changes, compare, phrase
 from ztune.advice.facts import database_of, dataset_facts
 from ztune.advice.hazards import hazards, reason
 from ztune.advice.headlines import headlines, meaning, purchases
+from ztune.advice.job import workload_of
 from ztune.advice.model import (
     EffectRow,
     FailedRow,
@@ -38,6 +39,7 @@ from ztune.analysis.standing import Standing, standing
 from ztune.databases.database import logs_among
 from ztune.errors import InputError
 from ztune.onhost.properties import PROPERTIES, REPLAYED
+from ztune.onhost.words import ROLES
 from ztune.runs import offered
 from ztune.store.records import Run, Trial
 from ztune.study import Dataset, DurabilityClass, Layout, Objective, default_setting
@@ -115,7 +117,7 @@ def recommend(
     figures = [] if baseline is None else headlines(now, baseline, chosen)
     return Recommendation(
         basis=now.basis,
-        subject=_subject(now, chosen.layout, workload, seconds),
+        subject=_subject(now, chosen.layout, workload, seconds, manifest),
         minimise=list(now.minimise),
         within=now.within,
         per_operation=_operation(now.found),
@@ -150,7 +152,7 @@ def recommend(
         sampled=sampled.sentence(run, trials) if modelled else "",
         carries=elsewhere.sentence(now, trials) if modelled else "",
         elsewhere=elsewhere.rows(now, trials) if modelled else [],
-        outpaced=trust.outpaced(now) if modelled else "",
+        outpaced=trust.outpaced(now, manifest) if modelled else "",
         recorded=_recorded(manifest) if modelled and not now.found.several else None,
         confidence=trust.confidence(
             now, chosen, manifest, unscreened, found.promising(own) if modelled else ()
@@ -260,15 +262,9 @@ def _screened(run: Run, trials: Sequence[Trial], chosen: LayoutResult) -> Change
     return Changes.replayed(here, found.layouts, defaults, minimise, goal.within)
 
 
-def workload_of(run: Run, manifest: Manifest | None) -> str | None:
-    """Return the name of the workload that was recorded or run, None without one."""
-    if manifest is not None and manifest.workload is not None:
-        return manifest.workload.name
-    name = run.job.get("workload") or run.study.get("workload")
-    return name if isinstance(name, str) else None
-
-
-def _subject(now: Standing, layout: Layout, workload: str | None, trace_s: float | None) -> StudiedSubject:
+def _subject(
+    now: Standing, layout: Layout, workload: str | None, trace_s: float | None, manifest: Manifest | None
+) -> StudiedSubject:
     run = now.run
     profiles = run.study.get("profiles")
     profiles = profiles if isinstance(profiles, Mapping) else {}
@@ -292,9 +288,20 @@ def _subject(now: Standing, layout: Layout, workload: str | None, trace_s: float
         versions=run.versions,
         command=run.command,
         profiles=described,
+        base=_base(now.found.base_layout, own=manifest is not None and manifest.workload is None),
         place=_place(run),
         made_by=run.made_by,
     )
+
+
+def _base(layout: Layout | None, *, own: bool) -> str:
+    """Return what the base layout is; ``own``: of a database whose datasets nobody looked at."""
+    if layout is None:
+        return ""
+    properties = {k: v for k, v in layout.settings().items() if k.partition(".")[0] in ROLES}
+    if any(default_setting(key) not in (None, value) for key, value in properties.items()):
+        return "the study's layout"
+    return "ZFS's defaults, not your datasets" if own else "ZFS's defaults"
 
 
 def _place(run: Run) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ztune.advice.job import measured_by
 from ztune.advice.model import Confidence, Level
 from ztune.analysis import demand, units
 from ztune.analysis.basis import in_user_space, limits
@@ -213,19 +214,21 @@ def _of_replays(doubts: _Doubts, now: Standing, chosen: LayoutResult, manifest: 
             what = "limit this layout more than its disks" if more else "could not keep this pace"
             limited.append(
                 f"Processors {what}: the replay took {busy.sentence()}{also}. "
-                "Modelled time leaves processors out; `ztune run --from` measures what they cost."
+                "Modelled time leaves processors out; "
+                f"{measured_by(now.run, manifest)} measures what they cost."
             )
         else:
             what = "are what limits this layout, not its disks" if more else "could not keep this pace"
             limited.append(
                 f"Processors {what}: its compression, checksums, parity and copies take {busy.sentence()}"
-                f"{also}. The rest of ZFS and the database take more; `ztune run --from` measures all of it."
+                f"{also}. The rest of ZFS and the database take more; "
+                f"{measured_by(now.run, manifest)} measures all of it."
             )
     elif before is not None and before.limited and before.cores:
         notes.append(
             f"Under the base layout processors are what limits: {before.sentence()}; here they are not."
         )
-    pace = outpaced(now)
+    pace = outpaced(now, manifest)
     if pace:
         needs = [n for c in (chosen, baseline) if c is not None and (n := demand.need(c)) is not None]
         most = max((need.times for need in needs), default=0.0)
@@ -310,10 +313,10 @@ def _of_trials(doubts: _Doubts, now: Standing, chosen: LayoutResult) -> None:
         )
 
 
-def outpaced(now: Standing) -> str:
+def outpaced(now: Standing, manifest: Manifest | None) -> str:
     """Return which of the ranked layouts could not have kept the recorded pace; "" if all could."""
     named = [c for c in (now.baseline, now.chosen) if c is not None]
-    return demand.outpaced_sentence([r.result for r in now.ranked], named)
+    return demand.outpaced_sentence([r.result for r in now.ranked], named, measured_by(now.run, manifest))
 
 
 def _hit_share(measure: Mapping[str, Any]) -> float | None:

@@ -15,8 +15,9 @@ from ztune.analysis import units
 from ztune.analysis.metrics import number_at
 from ztune.analysis.results import LayoutResult
 
-BOUND = 1.0
-"""Times the recorded seconds that a layout's disks may need. Above it the job would have taken longer."""
+BOUND = 1.01
+"""Times the recorded seconds that a layout's disks may need. Above it the job would have taken longer; a
+hundredth is what a replay's last calls take."""
 FAR = 3.0
 """From so many times on counts are taken to be wrong. Of RocksDB, replay against mount, bytes written were 12
 to 24 % too many at 1.3 to 2.8 times the recorded seconds, 70 to 74 % at 70 times; operations were within 9 %,
@@ -68,12 +69,12 @@ class Need:
 
     @property
     def limited(self) -> bool:
-        """Whether processors need longer than the recorded job took, or clearly (``SPREAD``) longer than the
-        disks and are at work for more than a little (``IDLE``) of the job."""
+        """Whether processors need clearly (``SPREAD``) longer than the recorded job took, or than the disks
+        and are at work for more than a little (``IDLE``) of the job."""
         if self.cpu is None:
             return False
         recorded = self.recorded or 0.0
-        return self.cpu > (recorded or math.inf) or (
+        return self.cpu > (recorded or math.inf) * SPREAD or (
             self.cpu > self.disks * SPREAD and self.cpu >= recorded * IDLE
         )
 
@@ -112,8 +113,13 @@ def outpaced(results: Sequence[LayoutResult]) -> list[LayoutResult]:
     return [c for c in results if (found := need(c)) is not None and found.outpaced]
 
 
-def outpaced_sentence(results: Sequence[LayoutResult], named: Sequence[LayoutResult]) -> str:
-    """Return what has to be said of ``results``, with the figures of those ``named``; "" for nothing."""
+def outpaced_sentence(
+    results: Sequence[LayoutResult], named: Sequence[LayoutResult], measured_by: str
+) -> str:
+    """Return what has to be said of ``results``, with the figures of those ``named``; "" for nothing.
+
+    ``measured_by``: what would measure them, as words.
+    """
     slow = outpaced(results)
     if not slow:
         return ""
@@ -127,7 +133,7 @@ def outpaced_sentence(results: Sequence[LayoutResult], named: Sequence[LayoutRes
         f"{len(slow)} of {len(results)} layouts could not have kept the recorded pace: there the job "
         "takes longer, and what the database does of itself meanwhile, such as compactions, is not known: "
         "bytes written, and the order, may not hold. Record the job at a pace that these disks keep, or "
-        "measure: `ztune run --from`."
+        f"measure: by {measured_by}."
     )
 
 

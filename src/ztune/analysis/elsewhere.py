@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ztune.analysis import units
 from ztune.analysis.held import BeforeAfter, Held, held
 from ztune.analysis.metrics import table
 from ztune.analysis.standing import Standing
@@ -59,10 +60,12 @@ def sentence(now: Standing, trials: Sequence[Trial]) -> str:
             yes.append(condition)
         else:
             no.append(f"{condition}, where {_better(said)}")
-    parts = [f"yes with {listed(yes)}" if yes else "", *(f"not with {text}" for text in no)]
+    # What speaks against it comes first: the first screen has room for little.
+    parts = [*(f"not the choice with {text}" for text in no)]
     parts.append(f"not known with {listed(unknown)}" if unknown else "")
+    parts.append(f"the choice with {listed(yes)} too" if yes else "")
     text = "; ".join(filter(None, parts))
-    return f"Does the choice carry? {text[:1].upper()}{text[1:]}." if text else ""
+    return units.sentence(text) if text else ""
 
 
 def _better(said: Held) -> str:

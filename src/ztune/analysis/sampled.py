@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from statistics import fmean, stdev
 from typing import Any
 
+from ztune.analysis import units
 from ztune.analysis.intervals import student
 from ztune.analysis.metrics import Metric, number_at, table
 from ztune.store.records import PART, Run, Trial
@@ -35,12 +36,14 @@ together to writes depends on how long the runs of them are. Chosen on bench/sam
 @dataclass(frozen=True)
 class SampleError:
     """What of a run was sampled. ``within``: metric → the share of the figure by which one sample is off at
-    most, at 95 %; empty where one sample alone was replayed."""
+    most, at 95 %; empty where one sample alone was replayed. ``times``: the least and the most modelled time
+    of the layout that the screening ended with, over the base's in the same sample; None without it."""
 
     of: int
     region: int
     samples: int
     within: Mapping[str, float]
+    times: tuple[float, float] | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return it as JSON values."""
@@ -50,6 +53,7 @@ class SampleError:
             "samples": self.samples,
             "level": LEVEL,
             "within": dict(self.within),
+            "times": self.times,
         }
 
 
@@ -84,7 +88,23 @@ def error(run: Run, trials: Sequence[Trial]) -> SampleError | None:
         shares = [share for found in several if (share := _share(metric, found, of)) is not None]
         if shares:
             within[key] = max(shares)
-    return SampleError(of, region, max((len(found) for found in several), default=1), within)
+    samples = max((len(found) for found in several), default=1)
+    return SampleError(of, region, samples, within, _times(several))
+
+
+def _times(several: Sequence[Sequence[Trial]]) -> tuple[float, float] | None:
+    """Return ``SampleError.times`` of the trials of each layout that several samples were replayed of."""
+    read = table("modelled")["modelled_s"].read
+    base = {t.condition: read(t.result or {}) for found in several for t in found if t.is_baseline}
+    ratios = [
+        mine / theirs
+        for found in several
+        for t in found
+        if not t.is_baseline
+        and (theirs := base.get(t.condition))
+        and (mine := read(t.result or {})) is not None
+    ]
+    return (min(ratios), max(ratios)) if len(ratios) > 1 else None
 
 
 def _share(metric: Metric, trials: Sequence[Trial], of: int) -> float | None:
@@ -105,15 +125,25 @@ def sentence(run: Run, trials: Sequence[Trial]) -> str:
     found = error(run, trials)
     if found is None:
         return ""
-    text = (
-        f"Of the data one region of {format_size(found.region)} in {found.of} was replayed, more of a role "
-        f"that has few, and each that stands out, with that part of the ARC; of the logs every call."
+    what = f"1/{found.of} of the data is replayed"
+    how = (
+        f"A sample has one region of {format_size(found.region)} in {found.of}, more of a role that has few, "
+        "and each that stands out, with that part of the ARC; of the logs it has every call."
     )
     if not found.within:
-        return f"{text} No other sample was, so how far off that may be is not known." if trials else text
+        what += ", and no other sample of it, so how far off figures may be is not known" if trials else ""
+        return f"{what}. {how}"
     metrics = table("modelled")
     shares = [f"{metrics[key].label} ±{max(100 * share, 0.1):.1f} %" for key, share in found.within.items()]
-    return (
-        f"{text} By {found.samples} samples that have no other region in common, {100 * LEVEL:.0f} % of such "
-        f"figures are within these shares of what all would give: {listed(shares)}."
+    text = (
+        f"{what}: {listed(shares)}. Judged by {found.samples} samples that have no other region in common, "
+        f"{100 * LEVEL:.0f} % of such figures are so near to what all would give. {how}"
     )
+    if found.times is not None:
+        least, most = (units.times(one) for one in found.times)
+        text += (
+            " Sample by sample the layout that the screening ended with has "
+            + (least if least == most else f"{least} to {most}")
+            + " of the base's modelled time."
+        )
+    return text

@@ -62,6 +62,7 @@ from ztune.study import OBJECTIVES, Study, ready
 from ztune.study.durability import judge
 from ztune.study.layout import plain, with_settings
 from ztune.trace import excerpt, reassign
+from ztune.trace.manifest import Manifest
 from ztune.trace.rate import parse_rate
 from ztune.trace.reader import Trace
 from ztune.trace.roles import RoleRules
@@ -354,6 +355,14 @@ def _unfinished(store: Store, name: str, trace: Trace | None) -> Run:
     return cut[-1]
 
 
+def _manifest(run: Run) -> Manifest | None:
+    """Return the manifest of the run's trace; None where it is gone."""
+    try:
+        return Trace.open(run.trace_path).manifest
+    except InputError:
+        return None
+
+
 def ranking_json(run: Run, trials: Sequence[Trial]) -> dict[str, Any]:
     """Return the run and its layouts, best first, then those that are not allowed, failed or waiting."""
     study = run.resolved_study
@@ -423,6 +432,6 @@ def ranking_json(run: Run, trials: Sequence[Trial]) -> dict[str, Any]:
         "carries": elsewhere.sentence(now, trials),
         "elsewhere": [asdict(row) for row in elsewhere.rows(now, trials)],
         "beside": [asdict(row) for row in neighbours.rows(now, trials)],
-        "outpaced": outpaced(now) if now.chosen is not None else "",
+        "outpaced": outpaced(now, _manifest(run)) if now.chosen is not None else "",
         "layouts": [entry(t) for t in ordered],
     }

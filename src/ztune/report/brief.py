@@ -32,7 +32,7 @@ WIDEST = 100
 ROOM = 23
 _MORE = "--why"
 _LABEL = 11  # columns of what stands before each part
-AS_IT_IS = "as it is"
+AS_IT_IS = "as the base"
 _PLACES = {
     "mount": " in user space",
     "mount, modelled disks": " in user space, modelled disks",
@@ -50,7 +50,7 @@ _OTHERS = {
 
 @dataclass(frozen=True)
 class BriefRole:
-    """What to set where: ``settings`` as "recordsize=16K (now 128K)"; empty: it stays as it is."""
+    """What to set where: ``settings`` as "recordsize=16K (base 128K)"; empty: as in the base layout."""
 
     where: str
     settings: tuple[str, ...] = ()
@@ -58,15 +58,18 @@ class BriefRole:
 
 @dataclass(frozen=True)
 class BriefFigure:
-    """One figure now and with what is recommended, as text. ``kind``: "less" or "more" where it matters."""
+    """One figure of the base layout and of what is recommended, as text.
+
+    ``kind``: "less" or "more" where it matters.
+    """
 
     label: str
-    now: str
+    base: str
     then: str
     change: str
     kind: Literal["less", "more", ""] = ""
     matters: bool = False
-    bars: tuple[float, float] | None = None  # now and then, as shares of the larger
+    bars: tuple[float, float] | None = None  # of both, as shares of the larger
 
 
 @dataclass(frozen=True)
@@ -104,7 +107,7 @@ def of(r: Recommendation, flags: Sequence[str] = ()) -> Brief:
     """Return the first screen of a recommendation; ``flags``: words that the commands shall repeat."""
     keeps = not r.changes
     count = counted(len(r.ranking), "layout")
-    answer = f"keep what you have, of {count}" if keeps else f"the best of {count}"
+    answer = f"keep the base layout, of {count}" if keeps else f"the best of {count}"
     if not keeps and not r.headlines:
         answer += "; the base layout has no result"
     run = f"run {r.subject.run}{by_others(r.subject.made_by)}"
@@ -135,6 +138,11 @@ def _changing_first(sentences: Sequence[str]) -> BriefSaid | None:
 
 
 def _evidence(r: Recommendation) -> str:
+    base = f" Base: {r.subject.base}." if r.subject.base else ""
+    return f"{_measured_or_not(r)}{base}"
+
+
+def _measured_or_not(r: Recommendation) -> str:
     zfs = f"OpenZFS {r.subject.openzfs}".strip()
     if r.basis == "modelled":
         disks = " and ".join(r.subject.profiles) or "modelled"
@@ -176,7 +184,7 @@ def role_lines(groups: Iterable[tuple[str, Sequence[SettingChange]]]) -> list[Br
     the last."""
     found: dict[tuple[str, ...], list[str]] = {}
     for where, changes in groups:
-        said = tuple(f"{short_name(c.setting)}={c.value} (now {c.now})" for c in changes)
+        said = tuple(f"{short_name(c.setting)}={c.value} (base {c.now})" for c in changes)
         found.setdefault(said, []).append(where)
     ordered = sorted(found.items(), key=lambda entry: not entry[0])
     return [BriefRole(", ".join(names), settings) for settings, names in ordered]
@@ -184,21 +192,21 @@ def role_lines(groups: Iterable[tuple[str, Sequence[SettingChange]]]) -> list[Br
 
 def _figure(h: Headline, keeps: bool) -> BriefFigure:
     side = h.side
-    now, then = units.show(side.here, side.unit), units.show(side.other, side.unit)
+    base, then = units.show(side.here, side.unit), units.show(side.other, side.unit)
     if keeps:
-        return BriefFigure(h.label, now, "", "")
+        return BriefFigure(h.label, base, "", "")
     change = units.times(side.ratio, side.low, side.high)
     if side.here == side.other:
-        change = "as now"
+        change = "as base"
     elif not side.matters:
-        change = "as now" if change == units.times(1) else f"as now ({change})"
+        change = "as base" if change == units.times(1) else f"as base ({change})"
     most = max(side.here, side.other)
     kind: Literal["less", "more", ""] = ""
     if side.matters:
         better = (side.other < side.here) != (h.name == "throughput")
         kind = "less" if better else "more"
     bars = (side.here / most, side.other / most) if most > 0 else None
-    return BriefFigure(h.label, now, then, change, kind, side.matters, bars)
+    return BriefFigure(h.label, base, then, change, kind, side.matters, bars)
 
 
 def _sure(r: Recommendation) -> BriefSaid:
@@ -211,7 +219,7 @@ def _sure(r: Recommendation) -> BriefSaid:
     decide = r.confidence.reasons[: len(r.confidence.reasons) - r.confidence.notes]
     first = next((text for text in reasons if text in decide), "")
     if not first and len(reasons) < len(r.confidence.reasons):
-        return BriefSaid("How far was searched limits it.", len(reasons))
+        return BriefSaid("Too little was searched.", len(reasons))
     return BriefSaid(first or r.confidence.sentence, max(0, len(reasons) - 1))
 
 
@@ -222,16 +230,16 @@ def warnings(r: Recommendation) -> list[BriefSaid]:
     out = []
     rows = [*r.ranking, *r.set_apart]
     weak = r.durability.klass != "nothing-acknowledged"
-    as_now = any(row.baseline and row.durability == r.durability.klass for row in rows)
-    said = f"{r.durability.klass}{', as now' if as_now else ''}: {r.durability.sentence}"
-    out += [BriefSaid(said, style=SEVERITY["danger"])] if weak and not as_now else []
+    as_base = any(row.baseline and row.durability == r.durability.klass for row in rows)
+    said = f"{r.durability.klass}{', as the base' if as_base else ''}: {r.durability.sentence}"
+    out += [BriefSaid(said, style=SEVERITY["danger"])] if weak and not as_base else []
     out += [BriefSaid(h.sentence, style=SEVERITY["danger"]) for h in hazards if h.severity == "danger"]
     if r.totals_of_jobs:
         out.append(BriefSaid(r.of_one(), style=SEVERITY["warning"]))
     # What comes with a change goes before what the base layout has as well.
     mild = [h for h in hazards if h.severity == "warning"]
     out += [BriefSaid(h.sentence, style=SEVERITY["warning"]) for h in mild if h.about in changed]
-    out += [BriefSaid(said, style=SEVERITY["warning"])] if weak and as_now else []
+    out += [BriefSaid(said, style=SEVERITY["warning"])] if weak and as_base else []
     if not weak and r.durability.sentence != MEANING[DurabilityClass.NOTHING]:
         out.append(BriefSaid(r.durability.sentence, style=SEVERITY["warning"]))  # what speaks against it
     out += [BriefSaid(text, style=SEVERITY["warning"]) for text in r.warnings]
@@ -373,13 +381,13 @@ def _figures(brief: Brief, width: int, fit: _Fit) -> list[Text]:
     if not shown:
         return []
     labels = [_cut(f.label, (width - _LABEL) // 2) for f in shown]
-    name, now, then = (
-        max(map(cell_len, column)) for column in (labels, [f.now for f in shown], [f.then for f in shown])
+    name, base, then = (
+        max(map(cell_len, column)) for column in (labels, [f.base for f in shown], [f.then for f in shown])
     )
     out = []
-    head = "Now" if brief.keeps else "Changes"
+    head = "Base" if brief.keeps else "Changes"
     for label, figure in zip(labels, shown, strict=True):
-        values = (f"  {figure.now:>{now}}" if now else "") + (f" → {figure.then:{then}}" if then else "")
+        values = (f"  {figure.base:>{base}}" if base else "") + (f" → {figure.then:{then}}" if then else "")
         line = _label(head).append(label + " " * (name - cell_len(label)) + values)
         change = Text(f"  {figure.change}" if figure.change else "")
         change.stylize({"less": "green", "more": "yellow", "": ""}[figure.kind])
@@ -391,9 +399,8 @@ def _figures(brief: Brief, width: int, fit: _Fit) -> list[Text]:
         head = ""
     meaning = brief.meaning
     if left := [f.label for f in brief.figures if f not in shown]:
-        meaning = (
-            f"{units.capital(listed(left))} {'is' if len(left) == 1 else 'are'} as now. {meaning}".rstrip()
-        )
+        verb = "is" if len(left) == 1 else "are"
+        meaning = f"{units.capital(listed(left))} {verb} as in the base. {meaning}".rstrip()
     if meaning:
         out += _part("", _fold(meaning, width - _LABEL, min(2, fit.text + 1)), "dim")
     return out

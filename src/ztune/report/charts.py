@@ -279,12 +279,12 @@ def now_and_then(figures: Sequence[BriefFigure], wide: int = 1040, *, stacked: b
     beyond = [
         (wide - left - 8 - 6.8 * len(value) - 8.2 * len(change)) / share
         for figure, bars in rows
-        for share, value, change in ((bars[0], figure.now, ""), (bars[1], figure.then, f" {figure.change}"))
+        for share, value, change in ((bars[0], figure.base, ""), (bars[1], figure.then, f" {figure.change}"))
         if share > 0
     ]
     room = max(0.0, min(wide - left - right, *beyond))
     label = "What the recommended layout changes: " + "; ".join(
-        f"{f.label}, {f.now} now, {f.then} recommended" for f, _ in rows
+        f"{f.label}, base {f.base}, {f.then} recommended" for f, _ in rows
     )
     out = [_svg(wide, tall * len(rows), label)]
     for i, (figure, bars) in enumerate(rows):
@@ -296,7 +296,7 @@ def now_and_then(figures: Sequence[BriefFigure], wide: int = 1040, *, stacked: b
             )
         )
         shown = (
-            (bars[0], "now", figure.now, ""),
+            (bars[0], "base", figure.base, ""),
             (bars[1], figure.kind or "same", figure.then, figure.change),
         )
         for j, (share, kind, value, change) in enumerate(shown):

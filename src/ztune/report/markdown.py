@@ -50,8 +50,11 @@ def _head(shown: briefs.Brief) -> list[str]:
     ]
     out += _table(("where", "set"), rows, raw=(0, 1))
     if shown.figures:
-        heads = ("figure", "now") if shown.keeps else ("figure", "now", "recommended", "change")
-        out += ["", *_table(heads, [(f.label, f.now, f.then, f.change)[: len(heads)] for f in shown.figures])]
+        heads = ("figure", "base") if shown.keeps else ("figure", "base", "recommended", "change")
+        out += [
+            "",
+            *_table(heads, [(f.label, f.base, f.then, f.change)[: len(heads)] for f in shown.figures]),
+        ]
     return [*out, "", shown.meaning] if shown.meaning else out
 
 
@@ -65,7 +68,7 @@ def _ranking(r: Recommendation) -> list[str]:
     def mark(row: Row) -> str:
         words = [
             "recommended" if row.recommended else "",
-            "now" if row.baseline else "",
+            "base" if row.baseline else "",
             "" if row.durability == "nothing-acknowledged" else row.durability,
             f"to buy: {settings_text(row.to_buy)}" if row.to_buy else "",
         ]

@@ -206,7 +206,7 @@ def explained(r: Recommendation, setting: str) -> RenderableType:
         )
     now = next((c.now for c in r.changes if c.setting == setting), None)
     head = Text(f"{asked}={found.value}", style="bold")
-    head.append("" if now is None else f"  (now {now})", style="dim")
+    head.append("" if now is None else f"  (base {now})", style="dim")
     return Group(head, *_reasons(found))
 
 

@@ -82,7 +82,7 @@ def brief(r: JointRecommendation, words: Sequence[str]) -> Brief:
         said.insert(0, f"{r.durability.klass}: {r.durability.sentence}")
     again = "ztune recommend " + " ".join(map(shlex.quote, words))
     return Brief(
-        head=f"{len(r.jobs)} jobs: " + ("one layout for all" if changes else "keep what you have"),
+        head=f"{len(r.jobs)} jobs: " + ("one layout for all" if changes else "keep the base layout"),
         evidence=_basis(r),
         roles=tuple(role_lines(setting_groups(changes, [row.roles for row in r.roles]))),
         figures=tuple(_figures(r)) if changes else (),

@@ -360,14 +360,13 @@ def _recorded(run: Run) -> tuple[str, dict[str, Any]]:
     """Return the workload of a screening run and the parameters that it was recorded with, from its trace."""
     try:
         workload = Trace.open(run.trace_path or "").manifest.workload
-    except InputError:
+    except InputError:  # it is gone
+        if isinstance(name := run.study.get("workload"), str):
+            return name, {}
         workload = None
-    if workload is not None:
-        return workload.name, dict(workload.parameters)
-    name = run.study.get("workload")
-    if not isinstance(name, str):
+    if workload is None:
         raise InputError(
             f"run {run.id} screened a trace that no workload of ztune's made, so there is nothing to run; "
-            "`ztune run WORKLOAD` runs one"
+            "`ztune run WORKLOAD` runs one, and `ztune list workloads command` says how yours becomes one"
         )
-    return name, {}
+    return workload.name, dict(workload.parameters)

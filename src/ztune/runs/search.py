@@ -26,7 +26,7 @@ from ztune.study.advised import PREFIX
 from ztune.study.durability import Bar
 from ztune.study.hardware import Hardware
 from ztune.study.layout import default_setting, with_settings
-from ztune.units import counted, listed, parse_size
+from ztune.units import listed, parse_size
 
 KEY = "search"
 """Where a run's ``outcome`` keeps how its search ended."""
@@ -60,28 +60,29 @@ class Stopped:
         """Return it for people; "" where there was nothing to search."""
         if self.cells <= 1 and self.reason == "all":
             return ""
-        left = f"another of the space's {self.cells:,} is better by more than {self.within * 100:.2g} %"
+        better = f"is better by more than {self.within * 100:.2g} %"
         if self.reason == "all":
             return f"All {self.cells:,} layouts of the space were tried."
         if self.reason == "failed":
             return f"The search stopped: none of the {self.tried} layouts that were tried has a result."
         if self.unvaried:
             return (
-                f"{self._used_up} before each setting has had another value: nothing "
+                f"{self._budget}: too few for each setting to have another value. Nothing "
                 f"is known of {listed(self.unvaried)}; a larger --budget varies more."
             )
         # A model that knows little of a space expects much of it: so large a chance is its ignorance.
         if self.chance is None or (self.reason == "budget" and self.chance > UNKNOWN):
-            return f"{self._used_up}, which is too little to tell whether {left}; a larger --budget does."
+            return f"{self._budget}: too few to tell whether another {better}; a larger --budget does."
         chance = chance_text(self.chance)
         if self.reason == "enough":
+            left = f"another of the space's {self.cells:,} {better}"
             return f"Stopped after {self.tried} of {self.budget}: the chance that {left} is {chance}."
-        return f"{self._used_up}: the chance that {left} is {chance}; a larger --budget may find it."
+        return f"{self._budget}: the chance that another {better} is {chance}; a larger --budget may find it."
 
     @property
-    def _used_up(self) -> str:
+    def _budget(self) -> str:
         """What the budget counts is said: pairs and what would be bought are tried on top of it."""
-        return f"The budget of {counted(self.budget, 'layout')} to search is used up"
+        return f"{self.budget:,} of {self.cells:,} layouts were searched, all of the budget"
 
     def to_json(self) -> dict[str, Any]:
         """Return it as a run keeps it."""
