@@ -13,6 +13,7 @@ from ztune.onhost.tunables import TUNABLES
 from ztune.study import Dataset, Layout, Pool
 from ztune.study.durability import smallest_record
 from ztune.trace.manifest import Manifest
+from ztune.trace.roles import databases_in
 from ztune.units import parse_size
 
 # Memory for each block that only the L2ARC holds: the size of an L2-only header (arc_impl.h, OpenZFS 2.3.2,
@@ -42,7 +43,7 @@ _OF_ZFS = (
 
 
 def database_of(workload: str | None, manifest: Manifest | None) -> str | None:
-    """Return "postgresql", "mariadb" … from the workload's name or from the trace; None if unknown."""
+    """Return "postgresql", "mariadb" … from the workload's name or the trace's files; None if unknown."""
     names = [workload or "", manifest.workload.name if manifest is not None and manifest.workload else ""]
     for name in names:
         for one in every():
@@ -50,12 +51,8 @@ def database_of(workload: str | None, manifest: Manifest | None) -> str | None:
             known = {one_of.partition("-")[0] for one_of in one.facts.workloads}
             if one.facts.files and name.partition("-")[0] in known:
                 return one.name
-    for file in manifest.files if manifest is not None else ():
-        parts = file.path.split("/")
-        for one in every():
-            if any(part.startswith(mark) for part in parts for mark in one.facts.marks):
-                return one.name
-    return None
+    found = [] if manifest is None else databases_in(manifest)
+    return found[0].name if len(found) == 1 else None
 
 
 def layout_facts(

@@ -756,7 +756,7 @@ def _restart(layout: Layout, live: Live) -> tuple[list[str], list[str]]:
         said.append(f"The layout was tried with {name} = {value} of the load: set it there if yours differs.")
     for name, number in sorted(layout.tunables.items()):
         known = TUNABLES[name]
-        if number == known.default:
+        if number == known.default_in(live.version):
             continue
         current = live.parameters.get(name)
         if current == str(number):

@@ -246,9 +246,6 @@ class Facts(_Facts):
 
     title: str = Field(description="How sentences call the database.")
     listed: int = Field(default=1000, description="Where its workloads stand in lists; else by name.")
-    marks: tuple[str, ...] = Field(
-        default=(), description="Beginnings of names of files or folders that only this database makes."
-    )
     workloads: dict[str, Reference] = Field(
         default_factory=dict, description="Workload → `module:Class` in the folder."
     )

@@ -28,7 +28,7 @@ from ztune.lab.apt import Apt
 from ztune.lab.image import Image, matches, order
 from ztune.onhost.host import shared_files
 from ztune.onhost.host.interrupt import uninterrupted
-from ztune.onhost.host.process import end_group
+from ztune.onhost.host.process import end_group, ends_within
 from ztune.packages import install_command
 
 Progress = Callable[[str], None]
@@ -395,8 +395,7 @@ class Steps:
             while process.poll() is None:
                 if time.monotonic() > deadline:
                     raise ZtuneError(f"{what} took more than {BUILD_S / 60:.0f} min")
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    process.wait(0.5)
+                ends_within(process, 0.5)
                 if files and time.monotonic() - said > 5:
                     said = time.monotonic()
                     done = self.log.read_text(errors="replace").count("  CC ")

@@ -17,7 +17,7 @@ from typing import Any
 
 from ztune.errors import MissingError, ZtuneError
 from ztune.lab.wire import GuestLost, Port
-from ztune.onhost.host.process import end_group, ends_with_us
+from ztune.onhost.host.process import end_group, ends_with_us, ends_within
 from ztune.packages import install_command
 
 PROGRAM = "qemu-system-x86_64"
@@ -158,8 +158,7 @@ class Qemu:
 
     def last_words(self) -> str:
         """Return why the guest is gone: QEMU's own words, the kernel's, or that it ended."""
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self.process.wait(2)
+        ends_within(self.process, 2)
         said = _tail(self._errors, 1)
         oops = [
             line
@@ -244,8 +243,7 @@ class Qemu:
         """Let QEMU end, writing what it holds for its disks; kill it if it doesn't within 10 s."""
         with contextlib.suppress(ZtuneError):
             self.command("quit", timeout=5)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self.process.wait(10)
+        ends_within(self.process, 10)
         self.kill()
 
     def _end(self) -> None:

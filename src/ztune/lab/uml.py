@@ -22,7 +22,7 @@ from pathlib import Path
 from ztune.errors import MissingError, ZtuneError
 from ztune.lab import walled
 from ztune.lab.wire import Port
-from ztune.onhost.host.process import end_group, ends_with_us
+from ztune.onhost.host.process import end_group, ends_with_us, ends_within
 from ztune.packages import install_command
 
 DAEMON = "qemu-storage-daemon"
@@ -139,8 +139,7 @@ class Uml:
 
     def last_words(self) -> str:
         """Return why the guest is gone."""
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self.process.wait(2)
+        ends_within(self.process, 2)
         with contextlib.suppress(OSError):
             lines = [line for line in self.console.read_text(errors="replace").splitlines() if line.strip()]
             panic = [line for line in lines if "panic" in line.lower() or "VERIFY" in line]

@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from ztune.errors import MissingError, ZtuneError
 from ztune.observe.subjects import ObservedSubject, record_sizes
+from ztune.onhost.host.process import ends_within
 from ztune.trace.recorders import kernel
 from ztune.trace.recorders.file_records import file_records
 from ztune.trace.recorders.files import Mounts, is_storage
@@ -128,7 +129,7 @@ class ObserverSession:
         """Stop observing and return what was seen."""
         try:
             reading = self._read("end")
-            self._helper.process.wait(ANSWER_SECONDS)
+            ends_within(self._helper.process, ANSWER_SECONDS)
         finally:
             self.abort()
         return reading

@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Any, Protocol, Self
 
 from ztune.errors import InputError, MissingError, ZtuneError
+from ztune.onhost.host.process import ends_within
 from ztune.study import Layout, Study
 
 STATE = "/var/lib/ztune"
@@ -194,8 +195,7 @@ class ProcessChannel:
         except subprocess.TimeoutExpired:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._process.pid, signal.SIGKILL)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(5.0)
+            ends_within(self._process, 5.0)
         drain.join(2.0)
 
     def _drain(self) -> None:

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from ztune.advice.model import Recommendation, Row
 from ztune.analysis import units
+from ztune.databases.database import every
+from ztune.units import listed
 
 _KEPT = 0.99  # share of the recorded pace that counts as all of it: a recording ends with a last call
 _CALLS = ("sync_p50", "sync_p99", "read_p99")
@@ -40,6 +42,11 @@ class PredictedLoad:
     meaning: str
 
 
+def _with_logs() -> list[str]:
+    """Return the databases whose threads share a log that a replay writes as they would."""
+    return [one.facts.title for one in every() if any(files.logs for files in one.facts.files)]
+
+
 def predicted_load(r: Recommendation, most: int | None = None) -> PredictedLoad | None:
     """Return what the replays predict: which part of its rate a job with one keeps, or how fast one without
     goes, as a multiple of the base, and what their calls take.
@@ -54,7 +61,7 @@ def predicted_load(r: Recommendation, most: int | None = None) -> PredictedLoad 
     base = next((row.values.get("speed") for row in known if row.baseline), None)
     meaning = (
         "Predicted, not measured. The database's own background work and its processor time stay as "
-        "recorded, and so does how many commits share one sync, but of PostgreSQL, MariaDB, MySQL, RocksDB."
+        f"recorded; so does the number of commits per sync, except for {listed(_with_logs())}."
     )
     if base:
         meaning = (

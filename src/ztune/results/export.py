@@ -20,7 +20,7 @@ from ztune.store.records import Run, Trial
 from ztune.study import Layout
 from ztune.study.durability import judge
 from ztune.trace.reader import Trace
-from ztune.trace.roles import databases_of
+from ztune.trace.roles import databases_in
 
 
 def rows(store: Store, runs: Sequence[Run]) -> list[ResultRow]:
@@ -135,7 +135,7 @@ def _job(run: Run) -> _Job:
     if manifest.workload is not None:
         return _named(manifest.workload.name, manifest.workload.parameters, manifest.workload.version)
     # A live database: nobody says which it is, but its files do.
-    found = database.of_layouts(set(databases_of(f.path for f in manifest.files if f.role is not None)))
+    found = databases_in(manifest)
     ours = [one.name for one in found if one.own]
     return _Job(database=ours[0] if len(ours) == 1 else "")
 

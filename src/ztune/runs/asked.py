@@ -25,7 +25,7 @@ from ztune.study.hardware import bought, check_have, parse_have
 from ztune.study.layout import plain, with_settings
 from ztune.trace.manifest import Manifest, WorkloadInfo
 from ztune.trace.reader import Trace
-from ztune.trace.roles import databases_of
+from ztune.trace.roles import databases_in
 
 
 @dataclass(frozen=True)
@@ -154,7 +154,7 @@ def with_advice(study: Study, names: Sequence[str], trace: Trace) -> StudyBeside
     """
     manifest = trace.manifest
     workload = manifest.workload.name if manifest.workload is not None else study.workload
-    here = database.of_layouts(set(databases_of(f.path for f in manifest.files if f.role is not None)))
+    here = databases_in(manifest)
     found = database.of_workload(workload) if workload else here[0] if len(here) == 1 else None
     return advised.beside(study, names, None if found is None else found.name, advised.REPLAY)
 
@@ -184,7 +184,7 @@ def _declared(manifest: Manifest) -> Declared:
     if manifest.workload is not None:
         return registry.declared(manifest.workload.name, manifest.workload.parameters)
     # A live database: nobody says which it is, but its files do.
-    found = database.of_layouts(set(databases_of(f.path for f in manifest.files if f.role is not None)))
+    found = databases_in(manifest)
     # Those that wait for their log unless they are told otherwise.
     sure = [one for one in found if one.facts.durability.default is not None]
     return Declared() if not sure else KNOWN if any(one.own for one in sure) else sure[0].declared

@@ -18,7 +18,7 @@ from ztune.runs.space import changed, differences
 from ztune.study import Layout, Study
 from ztune.study.durability import Bar, judge
 from ztune.trace.manifest import Manifest
-from ztune.trace.roles import databases_of
+from ztune.trace.roles import databases_in
 from ztune.units import listed
 
 _WORDS = {"0": "off", "false": "off", "no": "off", "1": "on", "true": "on", "yes": "on"}
@@ -49,7 +49,7 @@ def of_trace(manifest: Manifest) -> list[Offer]:
             return of_workload(manifest.workload.name, manifest.workload.parameters)
         except InputError:  # recorded by a version with other parameters, or a workload that is not here
             return []
-    found = database.of_layouts(set(databases_of(f.path for f in manifest.files if f.role is not None)))
+    found = databases_in(manifest)
     return list(found[0].facts.settings.offers) if len(found) == 1 else []
 
 

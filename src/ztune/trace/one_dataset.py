@@ -10,10 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ztune.databases import database
 from ztune.onhost.words import ROLES
 from ztune.trace.manifest import Manifest
-from ztune.trace.roles import databases_of
+from ztune.trace.roles import databases_in
 
 
 @dataclass(frozen=True)
@@ -70,7 +69,7 @@ def together(manifest: Manifest) -> list[Together]:
 
 def _apart(manifest: Manifest) -> Mapping[str, str]:
     """Return the roles that settings of the recorded databases put elsewhere → the setting."""
-    known = database.of_layouts(set(databases_of(f.path for f in manifest.files if f.role is not None)))
+    known = databases_in(manifest)
     return {role: setting for one in known for role, setting in one.facts.apart.items()}
 
 

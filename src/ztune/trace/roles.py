@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from importlib import resources
 from pathlib import PurePosixPath
 
-from ztune.databases.database import Files, every
+from ztune.databases.database import Database, Files, every, of_layouts
 from ztune.databases.rules import RoleRule
+from ztune.trace.manifest import Manifest
 
 _DELETED = " (deleted)"  # what /proc/PID/fd appends to the name of a removed file
 
@@ -93,6 +94,11 @@ def known_layouts() -> tuple[KnownLayout, ...]:
 def databases_of(paths: Iterable[str]) -> Iterator[str]:
     """Give for each of ``paths`` that is a well-known layout's the layout's name."""
     yield from (found[0] for found in map(known_as, paths) if found is not None)
+
+
+def databases_in(manifest: Manifest) -> list[Database]:
+    """Return the databases that a recording is of, by their files: a live one says of itself nothing else."""
+    return of_layouts(set(databases_of(file.path for file in manifest.files if file.role is not None)))
 
 
 def known_as(path: str) -> tuple[str, str | None] | None:

@@ -13,7 +13,7 @@ import time
 from collections.abc import Mapping, Sequence
 
 from ztune.errors import ZtuneError
-from ztune.onhost.host.process import ends_with_us
+from ztune.onhost.host.process import ends_with_us, ends_within
 from ztune.onhost.host.zfs import last_words, which
 from ztune.onhost.probes.context import Context
 from ztune.onhost.probes.probe import HELPERS, MOST_PATIENCE
@@ -146,8 +146,7 @@ class PerfRecording:
         """End it at once, and remove its file."""
         with contextlib.suppress(ProcessLookupError):
             self.process.kill()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self.process.wait(10)
+        ends_within(self.process, 10)
         HELPERS.discard(self.process.pid)
         for fd in (self._control, self._answer):
             with contextlib.suppress(OSError):
