@@ -157,6 +157,41 @@ def test_durability_before_and_after(machine: Machine) -> None:
     assert torn.after == corrupt
 
 
+def test_what_protects_pages_and_was_not_read_is_asked_for(machine: Machine) -> None:
+    # The recording says nothing of full_page_writes, and the server may have it off.
+    found = planned({"data.recordsize": "4K"}, {"data": "tank/pg"})
+    assert (found.before, found.after) == (DurabilityClass.NOTHING, DurabilityClass.NOT_KNOWN)
+    assert "without full_page_writes a power cut tears them" in found.reasons[0]
+    assert found.weaker
+    said = planned({"data.recordsize": "4K", "database.full_page_writes": "on"}, {"data": "tank/pg"})
+    assert said.after == DurabilityClass.NOTHING
+    assert planned({"data.recordsize": "8K"}, {"data": "tank/pg"}).after == DurabilityClass.NOTHING
+    # Smaller ones are there already: nothing gets worse.
+    machine.change(lambda s: s["datasets"]["tank/pg"]["local"].update(recordsize="4096"))
+    assert not planned({"data.recordsize": "8K"}, {"data": "tank/pg"}).weaker
+
+
+def test_the_pool_that_is_there_decides_what_direct_io_loses(machine: Machine) -> None:
+    machine.change(lambda s: s["datasets"]["tank/pg"]["local"].update(direct="disabled"))
+    asked = {"data.direct": "always"}
+    # One vdev has the log beside the data; the run's own layout has no log device either.
+    assert not planned(asked, direct=["data"]).weaker
+    machine.change(lambda s: s["pools"]["tank"].update(status=STATUS.replace("\tcache", "\tlogs")))
+    found = planned(asked, direct=["data"])
+    assert (found.before, found.after) == (DurabilityClass.NOTHING, DurabilityClass.CORRUPT)
+    assert "Direct I/O on tank/pg, whose log may lie on other disks" in found.reasons[0]
+
+
+def test_flushes_that_the_host_leaves_out_are_seen(machine: Machine) -> None:
+    recommendation = recommended({"data.recordsize": "16K"})
+    live = read(Host(), MAPPING.values(), ())
+    for name, klass in (("zfs_nocacheflush", "corrupt"), ("zil_nocacheflush", "last-seconds")):
+        assert name in parameters(parse_layout(recommendation.layout))
+        found = build(recommendation, MAPPING, replace(live, parameters={name: "1"}))
+        assert (found.before, found.after) == (klass, klass)
+        assert any(name in reason for reason in found.reasons)
+
+
 def test_what_the_load_sets_in_the_database_counts(machine: Machine) -> None:
     declared = {
         "default": "nothing-acknowledged",

@@ -252,6 +252,7 @@ class StudiedSubject(RecommendationPart):
     created: str
     study: str
     workload: str | None
+    database: str = ""  # as ztune calls it; empty: not known
     trace: str
     trace_s: float | None
     engine: str

@@ -8,8 +8,8 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, get_args
 
 from ztune.advice.commands import properties, stronger, weakens
 from ztune.advice.host import FEATURES, HostProperty, Live, LiveDataset, LivePool, canonical
@@ -17,12 +17,12 @@ from ztune.advice.model import Recommendation
 from ztune.analysis import units
 from ztune.databases.database import every
 from ztune.errors import InputError
-from ztune.onhost.layout import check_dataset_name
+from ztune.onhost.layout import VdevKind, check_dataset_name
 from ztune.onhost.properties import PROPERTIES, version_key
 from ztune.onhost.tunables import ARC_MAX, PARAMETERS, TUNABLES
 from ztune.onhost.words import ROLES
 from ztune.study import Dataset, DurabilityClass, Layout, Pool
-from ztune.study.durability import Judgement, judge
+from ztune.study.durability import NO_FLUSHES, Judgement, judge, torn_page_settings
 from ztune.study.layout import parse_layout
 from ztune.units import format_size, listed, parse_size
 
@@ -150,7 +150,7 @@ def applicable(recommendation: Recommendation) -> Layout:
 
 def parameters(layout: Layout) -> list[str]:
     """Return the module parameters that a plan for ``layout`` wants to know."""
-    return [ARC_MAX, MAX_RECORDSIZE, *sorted(layout.tunables)]
+    return list(dict.fromkeys([ARC_MAX, MAX_RECORDSIZE, *NO_FLUSHES, *sorted(layout.tunables)]))
 
 
 def build(recommendation: Recommendation, mapping: Mapping[str, str], live: Live) -> Plan:
@@ -168,9 +168,16 @@ def build(recommendation: Recommendation, mapping: Mapping[str, str], live: Live
         targets.append(
             _target(recommendation, layout, dataset, roles, live.datasets[name], live, now, refused)
         )
-    before = _judge(layout, mapping, {t.dataset.name: t.dataset.properties for t in targets})
-    after = _judge(layout, mapping, _with_old_records(now, targets))
-    reasons, copied = after.reasons, _judge(layout, mapping, now).proven
+    then = {t.dataset.name: t.dataset.properties for t in targets}
+    before = _judge(layout, mapping, then, live)
+    mixed = _with_old_records(now, targets)
+    after = _judge(layout, mapping, mixed, live)
+    reasons, copied = after.reasons, _judge(layout, mapping, now, live).proven
+    worse = after.proven
+    if unread := _protects(recommendation, layout, mapping, (then, mixed), live):
+        worse = max(worse, DurabilityClass.NOT_KNOWN, key=lambda one: one.rank)
+        said = f"the new record size is smaller than the database's pages: without {listed(unread)} a power "
+        reasons = (f"{said}cut tears them, and what the server has set was not read", *reasons)
     if copied is not after.proven:
         reasons += (f"the files that are there keep their record size: {copied} once they are copied",)
     pool, pool_commands = _pools(layout, mapping, live)
@@ -190,7 +197,7 @@ def build(recommendation: Recommendation, mapping: Mapping[str, str], live: Live
         restart=tuple(restart),
         restart_commands=tuple(restart_commands),
         before=before.proven,
-        after=after.proven,
+        after=worse,
         unknown=after.unknown,
         reasons=reasons,
         hazards=_hazards(recommendation, layout, mapping),
@@ -591,13 +598,34 @@ def _with_old_records(
     return out
 
 
-def _judge(
-    layout: Layout, mapping: Mapping[str, str], values: Mapping[str, Mapping[str, HostProperty]]
-) -> Judgement:
-    """Return what a power cut may lose of the live datasets with ``values``.
+_Values = Mapping[str, Mapping[str, HostProperty]]
 
-    Roles without a dataset count as ZFS's defaults on another pool: nothing is known of them. Module
-    parameters are left out, since they are not changed.
+
+def _protects(
+    recommendation: Recommendation,
+    layout: Layout,
+    mapping: Mapping[str, str],
+    values: tuple[_Values, _Values],
+    live: Live,
+) -> list[str]:
+    """Return the settings of the database that keep a power cut from tearing pages with the second of
+    ``values`` and need not with the first, and that the layout says nothing of."""
+
+    def torn(name: str, one: _Values) -> bool:
+        without = replace(layout, database={**layout.database, name: "off"})
+        corrupt = [
+            _judge(tried, mapping, one, live).proven is DurabilityClass.CORRUPT for tried in (layout, without)
+        ]
+        return corrupt == [False, True]
+
+    names = [n for n in torn_page_settings(recommendation.subject.database) if n not in layout.database]
+    return [name for name in names if not torn(name, values[0]) and torn(name, values[1])]
+
+
+def _judge(layout: Layout, mapping: Mapping[str, str], values: _Values, live: Live) -> Judgement:
+    """Return what a power cut may lose of the live datasets with ``values`` on the pools of ``live``.
+
+    Roles without a dataset count as ZFS's defaults on another pool: nothing is known of them.
     """
     entries: dict[str, dict[str, Any]] = {}
     for dataset in layout.datasets:
@@ -610,21 +638,41 @@ def _judge(
         if "type" in found and found["type"].value == "volume":
             # Of any size: a file system on it writes pages in place, whichever it is.
             entry |= {"volume": "1G", "filesystem": dataset.filesystem or "ext4"}
-        for prop in ("sync", "checksum", "recordsize"):
+        for prop in ("sync", "checksum", "recordsize", "direct"):
             if prop in found and found[prop].value != "-":
                 entry[prop] = canonical(prop, found[prop].value)
     pools = dict.fromkeys(name.split("/")[0] for name in entries)
     judged = parse_layout(
         {
-            "pool": [{"name": p, "vdev": [{"profile": "live"}]} for p in pools],
+            "pool": [{"name": p, "vdev": _vdevs(live.pools.get(p))} for p in pools],
             "dataset": list(entries.values()),
+            "tunables": {name: 1 for name in NO_FLUSHES if live.parameters.get(name) == "1"},
             "database": layout.database,
             "workload": layout.workload,
             "durability": layout.declared,
+            **({"direct": list(layout.direct)} if layout.direct else {}),
         }
     )
     return judge(judged)
 
+
+def _vdevs(pool: LivePool | None) -> list[dict[str, Any]]:
+    """Return the vdevs of a live pool as a layout has them; of their disks' caches nothing is known."""
+    found = [] if pool is None else [(c, one.split()) for c in _JUDGED for one in pool.vdevs.get(c, ())]
+    return [
+        {
+            "class": class_,
+            "profile": "live",
+            # Of dRAID as of others with several disks: it is one vdev.
+            "kind": "stripe" if len(words) == 1 else words[0] if words[0] in get_args(VdevKind) else "mirror",
+            "disks": int(words[1]) if len(words) > 1 else 1,
+        }
+        for class_, words in found
+    ] or [{"profile": "live"}]
+
+
+_JUDGED = ("data", "special", "log")
+"""The classes of vdevs whose write caches a power cut meets."""
 
 _CLASSES = {
     "log": ("log device", "log", "Synced writes go there first. zpool remove takes it out again."),

@@ -279,6 +279,7 @@ def _subject(
         created=run.created,
         study=str(run.study.get("name", run.name)),
         workload=workload,
+        database=database_of(workload, manifest) or "",
         trace=run.trace_path,
         trace_s=trace_s,
         engine=now.found.engine,

@@ -13,6 +13,9 @@ from ztune.onhost.words import DurabilityClass
 from ztune.study import profiles
 from ztune.units import parse_size
 
+NO_FLUSHES = ("zfs_nocacheflush", "zil_nocacheflush")
+"""Module parameters that leave flushes out: of all writes, and of the log's."""
+
 # Nothing on these must survive a power cut: databases empty their temporary files at the start, and a source
 # is only read.
 _EXPENDABLE = {"temp", "source"}
@@ -57,6 +60,18 @@ def _known() -> _Known:
         {name: setting.torn_page for name, setting in settings.items() if setting.torn_page is not None},
         {name: unit for one in facts for name, unit in one.settings.pages.items()},
         {name: values for one in facts for name, values in one.settings.direct.items()},
+    )
+
+
+def torn_page_settings(database: str) -> tuple[str, ...]:
+    """Return the settings of one of ztune's own databases that protect pages larger than a record; none of a
+    database that is not known."""
+    return tuple(
+        name
+        for one in own()
+        if one.name == database
+        for name, setting in one.facts.durability.settings.items()
+        if setting.torn_page is not None
     )
 
 
@@ -317,8 +332,8 @@ def _unflushed(layout: Layout, caches: Sequence[_Cache], notes: list[str]) -> li
     """Judge module parameters that leave flushes out."""
     found: list[_Answer] = []
     for name, klass, loses in (
-        ("zfs_nocacheflush", DurabilityClass.CORRUPT, "corrupts the pool"),
-        ("zil_nocacheflush", DurabilityClass.LAST_SECONDS, "loses log records"),
+        (NO_FLUSHES[0], DurabilityClass.CORRUPT, "corrupts the pool"),
+        (NO_FLUSHES[1], DurabilityClass.LAST_SECONDS, "loses log records"),
     ):
         if layout.tunables.get(name) != 1:
             continue
