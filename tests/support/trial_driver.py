@@ -534,6 +534,10 @@ def old_or_missing(bench: Bench) -> None:
     with bench.tank():
         missing = trial(bench.parent_spec("tank/no"))
         assert 'parent "tank/no" does not exist' in missing.errors, missing.errors
+        flushes = trial(bench.spec(**{"layout.tunables": {"zfs_nocacheflush": 1}}))
+        assert "the flushes of all pools that are imported on this host, tank" in flushes.errors, (
+            flushes.errors
+        )
     bench.require_untouched()
 
 

@@ -19,10 +19,10 @@ from ztune.databases.database import every
 from ztune.errors import InputError
 from ztune.onhost.layout import VdevKind, check_dataset_name
 from ztune.onhost.properties import PROPERTIES, version_key
-from ztune.onhost.tunables import ARC_MAX, PARAMETERS, TUNABLES
+from ztune.onhost.tunables import ARC_MAX, NO_FLUSHES, PARAMETERS, TUNABLES
 from ztune.onhost.words import ROLES
 from ztune.study import Dataset, DurabilityClass, Layout, Pool
-from ztune.study.durability import NO_FLUSHES, Judgement, judge, torn_page_settings
+from ztune.study.durability import Judgement, judge, torn_page_settings
 from ztune.study.layout import parse_layout
 from ztune.units import format_size, listed, parse_size
 

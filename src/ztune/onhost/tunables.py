@@ -16,6 +16,8 @@ from ztune.units import format_size, parse_size
 # and put them back without loading the module again. The ARC's limit is a layout's ``arc``.
 PARAMETERS = "/sys/module/zfs/parameters"
 ARC_MAX = "zfs_arc_max"
+NO_FLUSHES = ("zfs_nocacheflush", "zil_nocacheflush")
+"""What leaves flushes out: of all writes, and of the log's."""
 
 
 def host_memory(arc: int) -> int:

@@ -9,12 +9,10 @@ from dataclasses import dataclass
 from ztune.databases.database import Combined, own
 from ztune.onhost.declared import ANY, KNOWN
 from ztune.onhost.layout import Dataset, Layout
+from ztune.onhost.tunables import NO_FLUSHES
 from ztune.onhost.words import DurabilityClass
 from ztune.study import profiles
 from ztune.units import parse_size
-
-NO_FLUSHES = ("zfs_nocacheflush", "zil_nocacheflush")
-"""Module parameters that leave flushes out: of all writes, and of the log's."""
 
 # Nothing on these must survive a power cut: databases empty their temporary files at the start, and a source
 # is only read.

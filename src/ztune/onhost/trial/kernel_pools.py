@@ -24,6 +24,7 @@ from ztune.onhost.trial.door import RUN, STATE, TRIAL, Door
 from ztune.onhost.trial.journal import Journal
 from ztune.onhost.trial.pools import Filled, Made, Say
 from ztune.onhost.trial.spec import Spec
+from ztune.onhost.tunables import NO_FLUSHES
 from ztune.units import format_size
 
 
@@ -93,6 +94,7 @@ class KernelPools:
         elif spec.layout.uses_zfs:
             self._check_names()
         if plan is not None:
+            self._check_others()
             self.journal.make("parameters", "parameters", **plan)
             tunables.apply(plan)
             self.journal.made("parameters")
@@ -118,11 +120,24 @@ class KernelPools:
                     f'pool name "{name}" is taken on this host, by a pool that this run did not leave; '
                     "export or rename that pool"
                 )
-        if live:
-            self.events.warning(
-                f"the trial shares the ARC with other pools that are imported on this host: "
-                f"{', '.join(sorted(live))}"
-            )
+
+    def _check_others(self) -> None:
+        """Raise InputError where the trial would leave out flushes of pools that it does not own, and say
+        what else of it acts on them: module parameters are the whole host's."""
+        others = ", ".join(sorted(self.zfs.pools()))
+        if not others:
+            return
+        layout = self.spec.layout
+        for name in NO_FLUSHES:
+            if layout.tunables.get(name):
+                raise InputError(
+                    f"tunable {name}: it would leave out the flushes of all pools that are imported on this "
+                    f"host, {others}, and a power cut meanwhile may corrupt them; take --on mount or --on lab"
+                )
+        what = [f"the ARC is {format_size(layout.arc)}", *(f"{k} is {v}" for k, v in layout.tunables.items())]
+        self.events.warning(
+            f"during a trial {', '.join(what)} for all pools of this host, which share them: {others}"
+        )
 
     def _make_key(self) -> None:
         # 32 bytes: the length of a raw key whatever the cipher, zfs-load-key(8).
