@@ -12,8 +12,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ztune.analysis import units
+from ztune.analysis.metrics import MEASURED
+from ztune.claims import claim, publication, study_sheets
 from ztune.claims import found as findings
-from ztune.claims import publication, study_sheets
 from ztune.claims.found import FoundStudies, FoundStudy, FoundVerdict
 from ztune.claims.study_sheets import RatioTable, StudySheet
 from ztune.study.docs import fill_tables
@@ -64,8 +65,19 @@ def _claims(verdicts: Sequence[FoundVerdict], openzfs: str) -> list[str]:
     tested = [v for v in verdicts if v.verdict]
     if not tested:
         return []
-    said = tuple((f"`{v.claim}`", v.sentence, v.own_figures, v.verdict) for v in tested)
-    lines = markdown(StudySheet(("claim", "sentence", "own figures", "verdict"), said, 4))
+    claims = claim.every()
+    said = tuple(
+        (f"`{v.claim}`", v.sentence, v.own_figures, _tried_by(claims[v.claim]), v.verdict) for v in tested
+    )
+    lines = markdown(StudySheet(("claim", "sentence", "own figures", "tried by", "verdict"), said, 5))
+    doubts = [
+        line
+        for v in tested
+        if (doubt := claims[v.claim].doubt)
+        for line in textwrap.wrap(f"- `{v.claim}`: {doubt}", 110, subsequent_indent="  ")
+    ]
+    if doubts:
+        lines += ["", "What the verdicts leave open:", "", *doubts]
     where = study_sheets.condition_sheet(verdicts, openzfs)
     if where.rows:
         lines += ["", "Where it holds:", "", *markdown(where)]
@@ -73,6 +85,11 @@ def _claims(verdicts: Sequence[FoundVerdict], openzfs: str) -> list[str]:
     if beside.rows:
         lines += ["", "Where a time is too small to tell, counts of a replay:", "", *markdown(beside)]
     return lines
+
+
+def _tried_by(one: claim.Claim) -> str:
+    """Return the figure that the verdict is of, and of nothing else."""
+    return MEASURED[one.metric].label
 
 
 def _advice(found: FoundStudies) -> list[str]:
