@@ -64,7 +64,7 @@ def lines(prior: Prior, of: Database) -> list[str]:
                 f"* with what no answer here has: {', '.join(dict.fromkeys(never))}", "    ", "  "
             )
     out += ["", *_wrapped(f"Not known: {'; '.join(prior.unknown)}.", "  ")]
-    heads = ("Make it yours:", "or your server:", "")
+    heads = ("Measure ours:", "Your server:", "")
     return [*out, *(f"{head:<16}{one}" for head, one in zip(heads, _commands(prior, of), strict=True))]
 
 
@@ -81,7 +81,7 @@ def _answer(prior: Prior) -> Iterator[str]:
     yield ""
     shared = {role: key for run in prior.runs for role, key in run.shared.items()}
     for role, settings in prior.settings.items():
-        beside = [one for one, key in shared.items() if key == role]
+        beside = [one for one, key in shared.items() if key == role and one not in prior.settings]
         name = "+".join([role, *beside])
         yield from _wrapped(f"  {name:<9} " + "  ".join(f"{k}={v}" for k, v in settings.items()), " " * 12)
     several = len(prior.runs) > 1
@@ -139,8 +139,8 @@ _TOLD = ("recordsize", "compression", "primarycache", "logbias")
 
 
 def _word(name: str, value: str) -> str:
-    if (name, value) == ("primarycache", "all"):
-        return "primarycache=all"
+    if name in ("primarycache", "logbias"):
+        return f"{name}={value}"
     if name != "compression":
         return value
     return {"off": "uncompressed", "on": "lz4"}.get(value, value)
