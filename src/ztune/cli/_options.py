@@ -156,7 +156,8 @@ params_option = option(
 profile_option = option(
     "--profile",
     metavar="NAME|FILE",
-    help="Disks instead of the study's data disks, where disks are modelled.",
+    help="Disks instead of the study's data disks, where disks are modelled: a name of `ztune list "
+    "profiles`, or a file of `ztune disk`. A recording of your own has one 7200 rpm disk unless you say.",
 )
 arc_option = option(
     "--arc", metavar="SIZE", help="Memory for the ARC, such as 64M or 7.5G, instead of the study's."

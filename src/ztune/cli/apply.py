@@ -34,7 +34,8 @@ def command(
     datasets: tuple[str, ...] = option(
         "--dataset",
         metavar="ROLE=POOL/DS",
-        help="Where a role lives on the live system: data=tank/pg. Once for each dataset.",
+        help="Where a role lives on the live system: data=tank/pg. Once for each dataset; what no role is "
+        "named for is not touched.",
     ),
     on: str = option(
         "--on",

@@ -86,11 +86,15 @@ def ztune() -> None:
 
     \b
       ztune doctor                   what this machine can do
-      ztune tune postgres-oltp       the whole loop on a PostgreSQL of our own
-      ztune observe --pid 1234       what a live database does to its file system, and what to change
+      ztune advise postgresql --disks ssd        what was best elsewhere, at once
+    Your server:
+      ztune observe --pid 1234       what it does to its file system, and what to change
       ztune record --pid 1234 --seconds 60 --out my.trace
-      ztune screen my.trace          rank layouts for a recorded database
-      ztune recommend                what to set, and why
+      ztune screen my.trace --profile nvme       rank layouts for it
+      ztune recommend RUN            what to set, and why
+      ztune apply RUN --dataset data=tank/pg     what that changes; --yes does it
+    No server yet:
+      ztune tune postgres-oltp       the whole loop on a PostgreSQL that ztune makes
 
     Exit codes: 0 done, 1 part of the work failed, 2 bad input, 3 this machine lacks something,
     130 interrupted.

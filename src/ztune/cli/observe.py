@@ -98,7 +98,8 @@ def command(
     The kernel counts, by role, file and system call: sizes and times of reads and writes, fsyncs, what is
     in sequence, aligned and overwritten. Beside it on the same time axis: processors, memory, disks, ARC
     and ZIL. Then come the findings, each with its evidence, what to do, and what that would cost. It works
-    on every file system; on a host without ZFS that part is missing and it says so.
+    on every file system; on a host without ZFS that part is missing and it says so. While it looks, a server
+    at full speed takes some 10 % more processor time (--pid), or 7 % (--path).
 
     \b
     Examples:

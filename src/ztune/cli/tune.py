@@ -28,7 +28,7 @@ def command(
     trials: Trials = group("--on"),
     as_json: bool = option("--json", help="Print the recommendation as JSON."),
 ) -> int:
-    """Run WORKLOAD on a database of our own, record it, screen layouts, and recommend one per role.
+    """Run WORKLOAD on a database that ztune makes, record it, screen layouts, and recommend one per role.
 
     The database lives in a directory of its own, listens on a unix socket only, and is removed at the end,
     also on Ctrl-C. Nothing of it is on ZFS: the layouts are screened by replaying what was recorded through
