@@ -1,4 +1,4 @@
-"""PostgreSQL's settings: over its socket with psql; else from its configuration files and pg_controldata.
+"""PostgreSQL's settings: over its socket with psql; else from its configuration files and pg_control.
 
 Source of names and units: PostgreSQL's documentation, Server Configuration, and its view pg_settings. The
 session is read-only, and needs no more rights than any role has.
@@ -6,7 +6,6 @@ session is read-only, and needs no more rights than any role has.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -14,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from ztune.databases.postgresql.onhost import control
 from ztune.errors import ZtuneError
 from ztune.onhost.look.reading import (
     Instance,
@@ -189,38 +189,6 @@ def _given(words: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def _trusted(path: Path) -> bool:
-    """Whether a program may be run because of where it lies: nobody else may have put it there."""
-    with suppress(OSError):
-        return path.is_file() and path.resolve().stat().st_uid in (0, os.geteuid())
-    return False
-
-
-def _control(instance: Instance, version: str) -> dict[str, str]:
-    programs = [
-        f"/usr/lib/postgresql/{version}/bin/pg_controldata",
-        f"/usr/pgsql-{version}/bin/pg_controldata",
-    ]
-    if instance.process is not None and instance.process.executable is not None:
-        programs.insert(0, str(instance.process.executable.parent / "pg_controldata"))
-    program = next((p for p in programs if _trusted(Path(p))), "pg_controldata")
-    found: dict[str, str] = {}
-    names = {
-        "Database block size": "block_size",
-        "WAL block size": "wal_block_size",
-        "Bytes per WAL segment": "wal_segment_size",
-        "Data page checksum version": "data_checksums",
-    }
-    with suppress(ZtuneError):
-        for line in ask([program, str(instance.place)], {}).splitlines():
-            name, _, value = line.partition(":")
-            if name in names:
-                found[names[name]] = value.strip()
-    if "data_checksums" in found:
-        found["data_checksums"] = "off" if found["data_checksums"] == "0" else "on"
-    return found
-
-
 def _by_files(instance: Instance, version: str, why: str) -> ObservedDatabase:
     settings: dict[str, str] = {}
     problems = [why]
@@ -237,6 +205,8 @@ def _by_files(instance: Instance, version: str, why: str) -> ObservedDatabase:
             settings |= parse_conf(path)
         except ZtuneError as error:
             problems.append(str(error))
-    settings |= wanted(SETTINGS, given) | _control(instance, version)
+    settings |= wanted(SETTINGS, given)
+    with suppress(ZtuneError):
+        settings |= control.read(instance.place)
     reason = f"the server could not be asked ({'; '.join(problems)}), and its configuration does not set it"
     return from_files("postgresql", instance, settings, _names(version), reason, version)
