@@ -67,16 +67,20 @@ CORES = "half the processors and twice the processors"
         (
             SAME,
             TURNED,
-            "Not the choice with twice the ARC, where 16K is better by 25 %; "
-            f"the choice with half the ARC, {CORES} too.",
+            (
+                "Not the choice with twice the ARC, where 16K is better by 25 %; "
+                f"the choice with half the ARC, {CORES} too."
+            ),
         ),
         (LOST, SAME, f"Not known with half the ARC; the choice with twice the ARC, {CORES} too."),
         (BEATEN, SAME, f"Not known with half the ARC; the choice with twice the ARC, {CORES} too."),
         (
             {**TURNED, "base": None},
             SAME,
-            "Not the choice with half the ARC, where 16K is better by 25 %; "
-            f"the choice with twice the ARC, {CORES} too.",
+            (
+                "Not the choice with half the ARC, where 16K is better by 25 %; "
+                f"the choice with twice the ARC, {CORES} too."
+            ),
         ),
     ],
 )

@@ -7,6 +7,7 @@ import os
 import pwd
 import shutil
 import sqlite3
+import struct
 import subprocess
 import tempfile
 import time
@@ -18,6 +19,7 @@ import pytest
 
 from ztune.databases.mariadb.onhost import settings as mariadb
 from ztune.databases.observed import databases
+from ztune.databases.postgresql.onhost import control
 from ztune.databases.postgresql.onhost import settings as postgresql
 from ztune.databases.postgresql.onhost.server import find_binaries
 from ztune.errors import ZtuneError
@@ -108,7 +110,7 @@ def test_postgresql_that_does_not_run(tmp_path: Path) -> None:
 
 
 class Cluster:
-    """A PostgreSQL of its own: one role with the caller's name, and no rights."""
+    """A PostgreSQL of its own: one role with the name of who asks, and no rights."""
 
     def __init__(self, base: Path) -> None:
         self.data = base / "data"
@@ -123,7 +125,7 @@ class Cluster:
             "-c port=5987",
         )
         self.pid = int((self.data / "postmaster.pid").read_text().split()[0])
-        self.psql(f'CREATE ROLE "{pwd.getpwuid(os.geteuid()).pw_name}" LOGIN')
+        self.psql(f'CREATE ROLE "{self.account}" LOGIN')
         self.psql("ALTER SYSTEM SET wal_recycle = off")
         self.psql("SELECT pg_reload_conf()")
 
@@ -195,13 +197,10 @@ def test_a_running_postgresql_tells_a_role_without_rights(cluster: Cluster) -> N
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be the server's account")
-def test_root_asks_as_the_servers_account_and_as_itself_only_if_it_must(cluster: Cluster) -> None:
-    as_root, _limits = databases([cluster.pid])
-    assert as_root[0].asked_as == "root"  # no role postgres: the cluster's superuser has another name
-    cluster.psql("CREATE ROLE postgres LOGIN")
+def test_root_asks_as_the_servers_account_and_never_as_itself_unless_told(cluster: Cluster) -> None:
     (cluster.data / "pg_hba.conf").write_text("local all boss trust\nlocal all all peer\n")
     cluster.psql("SELECT pg_reload_conf()")
-    cluster.psql("DROP ROLE root")
+    cluster.psql("CREATE ROLE root LOGIN")
     before = cluster.mtimes()
     try:
         for where in ({"pids": [cluster.pid]}, {"roots": [cluster.data]}):
@@ -211,12 +210,31 @@ def test_root_asks_as_the_servers_account_and_as_itself_only_if_it_must(cluster:
         # One that was named is the only one that is tried.
         (database,), _limits = databases([cluster.pid], user="nobody")
         assert database.asked_as is None and "asked as nobody: " in database.unknown["full_page_writes"]
+        cluster.psql("DROP ROLE postgres")
+        try:
+            (database,), _limits = databases([cluster.pid])
+            assert database.asked_as is None and database.where == str(cluster.data)
+            assert 'role "postgres" does not exist' in database.unknown["full_page_writes"]
+            (database,), _limits = databases([cluster.pid], user="root")
+            assert database.asked_as == "root" and not database.unknown
+        finally:
+            cluster.psql("CREATE ROLE postgres LOGIN")
         assert cluster.mtimes() == before
     finally:
         (cluster.data / "pg_hba.conf").write_text("local all all trust\n")
         cluster.psql("SELECT pg_reload_conf()")
-        cluster.psql("CREATE ROLE root LOGIN")
-        cluster.psql("DROP ROLE postgres")
+        cluster.psql("DROP ROLE root")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be the server's account")
+def test_what_roots_environment_says_is_for_nobody_else(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PGUSER", "nobody at all")
+    monkeypatch.setenv("PGPASSWORD", SECRET)
+    monkeypatch.setenv("PGHOSTADDR", "192.0.2.1")
+    (database,), _limits = databases([cluster.pid])
+    assert database.asked_as == "postgres" and not database.unknown
 
 
 def test_a_folder_is_enough_to_find_it(cluster: Cluster) -> None:
@@ -224,14 +242,64 @@ def test_a_folder_is_enough_to_find_it(cluster: Cluster) -> None:
     assert [(d.kind, d.settings["shared_buffers"]) for d in found] == [("postgresql", str(24 << 20))]
 
 
-def test_without_a_role_its_files_are_read(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PGUSER", "nobody at all")
-    (database,), _limits = databases([cluster.pid])
+def test_without_a_role_its_files_are_read(cluster: Cluster) -> None:
+    cluster.psql(f'ALTER ROLE "{cluster.account}" RENAME TO other')
+    try:
+        (database,), _limits = databases([cluster.pid])
+    finally:
+        cluster.psql(f'ALTER ROLE other RENAME TO "{cluster.account}"')
     assert database.where == str(cluster.data)
     assert database.settings["shared_buffers"] == str(24 << 20) and database.settings["fsync"] == "off"
-    assert 'role "nobody at all" does not exist' in database.unknown["full_page_writes"]
+    assert f'role "{cluster.account}" does not exist' in database.unknown["full_page_writes"]
     if os.geteuid() in (0, cluster.data.stat().st_uid):
         assert database.settings["wal_recycle"] == "off" and database.settings["block_size"] == "8192"
+
+
+def test_pg_control_says_what_pg_controldata_does(cluster: Cluster, tmp_path: Path) -> None:
+    path = cluster.data / "global" / "pg_control"
+    if not os.access(path, os.R_OK):
+        pytest.skip("the cluster's files can't be read")
+    said = subprocess.run(
+        [cluster.binaries / "pg_controldata", cluster.data],
+        env={"LC_ALL": "C"},
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    told = {name: value.strip() for name, _, value in (line.partition(":") for line in said.splitlines())}
+    found = control.read(cluster.data)
+    assert found == {
+        "block_size": told["Database block size"],
+        "wal_block_size": told["WAL block size"],
+        "wal_segment_size": told["Bytes per WAL segment"],
+        "data_checksums": "off" if told["Data page checksum version"] == "0" else "on",
+    }
+    content = path.read_bytes()
+    # Damaged, too short, of a format that nobody knows yet.
+    assert control.parse(content[:40] + bytes([content[40] ^ 1]) + content[41:]) is None
+    assert control.parse(content[:200]) is None and control.parse(b"") is None
+    assert control.parse(content[:8] + struct.pack("=I", 2100) + content[12:]) is None
+    (tmp_path / "global").mkdir()
+    (tmp_path / "global" / "pg_control").write_bytes(bytes(8192))
+    with pytest.raises(ZtuneError, match="not known, or is damaged"):
+        control.read(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("version", "more"), [(960, 48), (1002, 80), (1201, 80), (1300, 80), (1700, 80), (1800, 84)]
+)
+def test_pg_control_of_each_version(version: int, more: int) -> None:
+    begin = struct.pack("=QI", 7, version).ljust(240, b"\0") + struct.pack("=d", 1234567.0)
+    body = begin + struct.pack("=8I4xI", 16384, 131072, 8192, 1 << 26, 64, 32, 1996, 2048, 1)
+    body = body.ljust(240 + more, b"\1")
+    found = control.parse((body + struct.pack("=I", control._crc32c(body))).ljust(8192, b"\0"))
+    assert found == {
+        "block_size": "16384",
+        "wal_block_size": "8192",
+        "wal_segment_size": str(1 << 26),
+        "data_checksums": "on",
+    }
+    assert control._crc32c(b"123456789") == 0xE3069283
 
 
 # --- MariaDB and MySQL

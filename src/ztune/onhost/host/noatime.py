@@ -6,9 +6,12 @@ The kernel leaves it as it is for the owner and root (open(2), O_NOATIME); other
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 
 def open_file(path: str | os.PathLike[str], flags: int = 0) -> int:
@@ -23,9 +26,33 @@ def open_file(path: str | os.PathLike[str], flags: int = 0) -> int:
         return os.open(path, wanted)
 
 
+def open_regular(path: str | os.PathLike[str]) -> int:
+    """Open a regular file for reading, and return the descriptor; others may have named or put it there.
+
+    Raises:
+        OSError: it can't be opened, is a device, FIFO or directory, or one of the kernel's own files; or a
+            link to it is of somebody to whom it does not belong.
+    """
+    # Not opened yet: to open a device, such as a watchdog, may do something.
+    seen = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    try:
+        found, link, own = os.fstat(seen), os.lstat(path), f"/proc/self/fd/{seen}"
+        if not stat.S_ISREG(found.st_mode) or str(Path(own).readlink()).startswith(("/proc/", "/sys/")):
+            raise OSError(errno.EINVAL, "it is no regular file", os.fspath(path))
+        if stat.S_ISLNK(link.st_mode) and link.st_uid not in (0, os.geteuid(), found.st_uid):
+            raise OSError(errno.ELOOP, "it is a link to another user's file", os.fspath(path))
+        return open_file(own)
+    finally:
+        os.close(seen)
+
+
 def beginning(path: str | os.PathLike[str], size: int) -> bytes:
-    """Return the first ``size`` bytes of a file, fewer if it is shorter. Raises OSError."""
-    fd = open_file(path)
+    """Return the first ``size`` bytes of a regular file, fewer if it is shorter.
+
+    Raises:
+        OSError: it can't be opened, as ``open_regular`` does, or read.
+    """
+    fd = open_regular(path)
     try:
         parts = []
         while size > 0 and (part := os.read(fd, size)):

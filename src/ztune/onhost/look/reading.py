@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import pwd
 import re
+import socket
+import stat
+import struct
 import subprocess
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -13,7 +17,7 @@ from pathlib import Path
 from typing import ClassVar, Final, TypeVar
 
 from ztune.errors import MissingError, ZtuneError
-from ztune.onhost.host import noatime
+from ztune.onhost.host import noatime, own_directory
 from ztune.onhost.host.zfs import last_words, which
 
 CLIENT_SECONDS: Final = 15.0
@@ -21,6 +25,8 @@ MOST_FOLDERS: Final = 2000
 """Folders below a root that are looked into for a database's marks."""
 LARGEST_FILE: Final = 16 << 20
 """Bytes of a configuration file that are read."""
+_ENVIRONMENT: Final = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/nonexistent", "LC_ALL": "C"}
+"""Of a client that is told no password."""
 Way = TypeVar("Way")
 
 
@@ -54,6 +60,8 @@ class Process:
     folder: Path | None
     """Its working directory."""
     executable: Path | None
+    uid: int | None = None
+    """The user that it runs as, in every respect; None: more than one, or not known."""
 
     def option(self, *names: str) -> str | None:
         """Return the value of the last of ``names`` among its arguments: "--x=1", "--x 1", "-x 1"."""
@@ -96,7 +104,21 @@ def process(pid: int) -> Process | None:
     with suppress(OSError):
         executable = Path(str((base / "exe").readlink()).removesuffix(" (deleted)"))
         program = executable.name
-    return Process(pid, program, argv, folder, executable)
+    return Process(pid, program, argv, folder, executable, user_of(pid))
+
+
+def user_of(pid: int) -> int | None:
+    """Return the number of the user that a process runs as; None when it is gone.
+
+    None too where its real, effective and saved users differ: one of them is not who started it. The owner of
+    its folder in /proc does not say: that is root for every process that hides its memory.
+    """
+    with suppress(OSError, ValueError):
+        for line in Path(f"/proc/{pid}/status").read_text(errors="replace").splitlines():
+            if line.startswith("Uid:"):
+                uids = {int(word) for word in line.split()[1:]}
+                return uids.pop() if len(uids) == 1 else None
+    return None
 
 
 def working_in(folders: Iterable[Path], known: Container[int]) -> list[Process]:
@@ -166,21 +188,116 @@ def _below(folder: Path) -> list[Path]:
         return []
 
 
-def accounts(user: str | None, server: int | None) -> tuple[str | None, ...]:
-    """Return the accounts to ask a server as, one after the other; None is the caller's own.
+@dataclass(frozen=True, slots=True)
+class Asker:
+    """Who a server is asked as."""
 
-    ``user``: the one that was chosen: only it is tried. ``server``: its process. Root is seldom a role of a
-    database, but the account that its server runs as nearly always is one, and known by the socket alone
-    (peer, unix_socket); it may read the files anyway. So root asks as that first.
+    name: str | None
+    """Account of the operating system, and role in the server; None: the caller's own."""
+    trusting: bool
+    """Its environment and the files in its home, with the passwords in them, are for the server: the caller
+    said so, or it is the caller, who is not root.
+    """
+
+    @property
+    def shown(self) -> str:
+        """Its name."""
+        return self.name or own_account()
+
+
+def asker(user: str | None, server: Process | None) -> Asker:
+    """Return who asks a server.
+
+    Root is seldom a role of a database, but the account that its server runs as nearly always is one, and
+    known by the socket alone (peer, unix_socket); it may read the files anyway. So root asks as that, and
+    never as itself instead: any user's process can look like a server, and would be told root's password.
+
+    Args:
+        user: the account that was chosen; no other is tried.
+        server: its process, as it was observed.
+
+    Raises:
+        ZtuneError: there is nobody to ask as.
     """
     if user is not None:
-        return (user,)
-    if server is not None and os.geteuid() == 0:
-        with suppress(OSError, KeyError):
-            uid = Path(f"/proc/{server}").stat().st_uid
-            if uid != 0:
-                return (pwd.getpwuid(uid).pw_name, None)
-    return (None,)
+        return Asker(user, True)
+    if os.geteuid() != 0:
+        return Asker(None, True)
+    if server is None:
+        raise ZtuneError("no process of it was observed, as whose user root could ask")
+    uid = server.uid
+    if uid is None or user_of(server.pid) != uid:
+        raise ZtuneError(f"process {server.pid} has ended, or runs as more than one user")
+    if uid == 0:
+        return Asker(None, False)
+    try:
+        return Asker(pwd.getpwuid(uid).pw_name, False)
+    except KeyError:
+        raise ZtuneError(f"user {uid}, as whom process {server.pid} runs, has no name on this host") from None
+
+
+def require_socket(path: Path, uid: int | None, by: Asker) -> None:
+    """Raise ZtuneError unless a socket was made by root or by ``uid``, as whom its server runs."""
+    if not path.is_absolute():
+        raise ZtuneError(f"{path} is no absolute path of a socket")
+    try:
+        found = path.stat()
+        if os.geteuid() == 0 and by.name is None:
+            # Root itself asks: nobody may put another one there meanwhile.
+            with own_directory.parent_of(own_directory.real(path.parent) / path.name) as parent:
+                if parent is None:
+                    raise ZtuneError(f"{path} does not exist")
+                found = os.stat(path.name, dir_fd=parent.fd, follow_symlinks=False)
+    except OSError as error:
+        raise ZtuneError(f"{path}: {error.strerror}") from None
+    if not stat.S_ISSOCK(found.st_mode):
+        raise ZtuneError(f"{path} is no socket")
+    if uid is None or found.st_uid not in (0, uid):
+        whose = "is not known" if uid is None else f"runs as user {uid}"
+        raise ZtuneError(f"{path} belongs to user {found.st_uid}, and the server {whose}")
+
+
+def require_port(host: str, port: int, uid: int | None) -> None:
+    """Raise ZtuneError unless a port of this host is listened on by processes of ``uid`` and root alone."""
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        raise ZtuneError(f"{host} is no address, but a name") from None
+    if not _is_here(address):
+        raise ZtuneError(f"{host} is no address of this host")
+    users = {user for found, user in _listeners(port) if found in (address, _ANY[address.version], _ANY[6])}
+    if not users:
+        raise ZtuneError(f"nothing listens on port {port} of {host}")
+    if uid is None or not users <= {0, uid}:
+        raise ZtuneError(f"another user than the server's listens on port {port} of {host}")
+
+
+_Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+_ANY: Final[dict[int, _Address]] = {4: ipaddress.IPv4Address(0), 6: ipaddress.IPv6Address(0)}
+
+
+def _is_here(address: _Address) -> bool:
+    # Only to an address of its own can a host bind.
+    try:
+        with socket.socket(socket.AF_INET if address.version == 4 else socket.AF_INET6) as probe:
+            probe.bind((str(address), 0))
+    except OSError:
+        return False
+    return True
+
+
+def _listeners(port: int) -> Iterator[tuple[_Address, int]]:
+    """Yield the addresses of this host whose ``port`` is listened on, and by whom."""
+    for name in ("tcp", "tcp6"):
+        with suppress(OSError):
+            for line in Path(f"/proc/self/net/{name}").read_text().splitlines()[1:]:
+                fields = line.split()
+                numbers, _, number = fields[1].partition(":")
+                if fields[3] == "0A" and int(number, 16) == port:
+                    words = (int(numbers[at : at + 8], 16) for at in range(0, len(numbers), 8))
+                    found = ipaddress.ip_address(b"".join(struct.pack("=I", word) for word in words))
+                    mapped = found.ipv4_mapped if found.version == 6 else None
+                    yield mapped or found, int(fields[7])
 
 
 def own_account() -> str:
@@ -194,31 +311,32 @@ def own_account() -> str:
 def asked_or_read(
     ways: Iterable[Way],
     user: str | None,
-    server: int | None,
-    asked: Callable[[Way, str | None], ObservedDatabase],
+    server: Process | None,
+    asked: Callable[[Way, Asker], ObservedDatabase],
     read: Callable[[str], ObservedDatabase],
     silent: str,
 ) -> ObservedDatabase:
-    """Return what a server answers by the first of ``ways`` and accounts that it answers, else what its files
-    say.
+    """Return what a server answers by the first of ``ways`` that it answers, else what its files say.
 
     Args:
         ways: to the server, such as its sockets.
-        user: the account that was chosen; ``accounts`` says which are tried without one.
-        server: its process.
-        asked: asks it by a way, as an account; raises ZtuneError where it gets no answer.
+        user: the account that was chosen; ``asker`` says which asks without one.
+        server: its process, as it was observed.
+        asked: asks it by a way, as somebody; raises ZtuneError where it gets no answer.
         read: reads the files instead; it is given the reasons why nothing answered.
         silent: the reason where there is no way.
     """
     problems = []
     for way in ways:
-        for account in accounts(user, server):
-            try:
-                return asked(way, account)
-            except ZtuneError as error:
-                said = " ".join(str(error).split())
-                problems.append(said if account is None else f"asked as {account}: {said}")
-    return read("; ".join(problems) or silent)
+        name = None
+        try:
+            by = asker(user, server)
+            name = by.name
+            return asked(way, by)
+        except ZtuneError as error:
+            said = " ".join(str(error).split())
+            problems.append(said if name is None else f"asked as {name}: {said}")
+    return read("; ".join(dict.fromkeys(problems)) or silent)
 
 
 def from_files(
@@ -241,40 +359,46 @@ def from_files(
     )
 
 
-def ask(argv: Sequence[str], environment: Mapping[str, str | None], user: str | None = None) -> str:
+def ask(argv: Sequence[str], environment: Mapping[str, str | None], by: Asker) -> str:
     """Run a database's client and return what it prints. It can't ask for anything: it has no terminal.
 
-    ``environment``: besides the caller's own; None takes a variable away. ``user``: the account of the
-    operating system to run as, which only root can; its client reads that account's own files, not the
-    caller's.
+    Args:
+        argv: the client and its arguments; without options that keep it from files in ``/etc``.
+        environment: beside what it has anyway: the caller's own where a caller who is trusting asks as
+            itself, else a small one without a password; None takes a variable away.
+        by: the account of the operating system to run as. Another one's client reads the files in that
+            account's home if it is trusting, and none if not.
 
     Raises:
-        MissingError: no such program, or no right to be ``user``.
+        MissingError: no such program, or no right to be that account.
         ZtuneError: it failed; with its last words.
     """
     path = which(argv[0])
     if path is None:
         raise MissingError(f"the client {argv[0]} is not installed")
     try:
-        home = {} if user is None else {"HOME": pwd.getpwnam(user).pw_dir, "USER": user, "LOGNAME": user}
+        account = None if by.name is None else pwd.getpwnam(by.name)
+        own = account is None or account.pw_uid == os.geteuid()
+        base = {**os.environ, "LC_ALL": "C"} if own and by.trusting else dict(_ENVIRONMENT)
+        if account is not None and not own:
+            base |= {"USER": account.pw_name, "LOGNAME": account.pw_name}
+            base |= {"HOME": account.pw_dir} if by.trusting else {}
         done = subprocess.run(
             [path, *argv[1:]],
             stdin=subprocess.DEVNULL,
             capture_output=True,
             timeout=CLIENT_SECONDS,
-            env={
-                k: v for k, v in {**os.environ, "LC_ALL": "C", **home, **environment}.items() if v is not None
-            },
-            user=user,
-            group=None if user is None else _group(user),
-            extra_groups=None if user is None else [],
+            env={k: v for k, v in {**base, **environment}.items() if v is not None},
+            user=None if account is None or own else account.pw_uid,
+            group=None if account is None or own else account.pw_gid,
+            extra_groups=None if account is None or own else [],
             cwd="/",
             start_new_session=True,
         )
     except subprocess.TimeoutExpired:
         raise ZtuneError(f"{Path(argv[0]).name} did not answer within {CLIENT_SECONDS:.0f} s") from None
     except (OSError, LookupError) as error:
-        raise MissingError(f"{Path(argv[0]).name} can't be run as {user}: {error}") from None
+        raise MissingError(f"{Path(argv[0]).name} can't be run as {by.shown}: {error}") from None
     if done.returncode != 0:
         said = last_words(done.stderr.decode(errors="replace"))
         name = Path(argv[0]).name
@@ -282,12 +406,8 @@ def ask(argv: Sequence[str], environment: Mapping[str, str | None], user: str | 
     return done.stdout.decode(errors="replace")
 
 
-def _group(user: str) -> int:
-    return pwd.getpwnam(user).pw_gid
-
-
 def text_of(path: Path) -> str:
-    """Return the text of a configuration file. Raises ZtuneError when it can't be read."""
+    """Return the text of a configuration file. Raises ZtuneError when it can't be read, or is no file."""
     try:
         return noatime.beginning(path, LARGEST_FILE).decode(errors="replace")
     except OSError as error:

@@ -1,7 +1,8 @@
 """Settings of MariaDB and MySQL: over the socket with their own client; else from option files.
 
 Source of names: MariaDB's Server System Variables, and MySQL's InnoDB Startup Options. ``SHOW GLOBAL
-VARIABLES`` needs no right. The client reads the option files of whoever runs it, as it always does.
+VARIABLES`` needs no right. The client reads the option files of a caller who asks as itself, as it always
+does, and of an account that was named; root's asks as the server's account, and reads none.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Final, Literal
 from ztune.errors import MissingError, ZtuneError
 from ztune.onhost.host.zfs import which
 from ztune.onhost.look.reading import (
+    Asker,
     Instance,
     ObservedDatabase,
     Process,
@@ -23,7 +25,7 @@ from ztune.onhost.look.reading import (
     asked_or_read,
     from_files,
     listening_sockets,
-    own_account,
+    require_socket,
     size,
     text_of,
 )
@@ -83,30 +85,34 @@ def read(instance: Instance, user: str | None = None) -> ObservedDatabase:
     read_files = partial(_by_files, instance)
     if instance.process is None:
         return read_files("no server process was given")
-    server = instance.process.pid
-    sockets = listening_sockets(server)
-    given = instance.process.option("--socket", "-S")
+    server = instance.process
+    sockets = listening_sockets(server.pid)
+    given = server.option("--socket", "-S")
     if given and Path(given) not in sockets:
         sockets.append(instance.place / given)
     silent = "it listens on no socket that can be seen"
-    return asked_or_read(sockets, user, server, _by_socket, read_files, silent)
+    return asked_or_read(sockets, user, server, partial(_by_socket, server), read_files, silent)
 
 
 def _kind(version: str) -> Literal["mariadb", "mysql"]:
     return "mariadb" if "mariadb" in version.lower() else "mysql"
 
 
-def _by_socket(socket: Path, user: str | None) -> ObservedDatabase:
+def _by_socket(server: Process, socket: Path, by: Asker) -> ObservedDatabase:
+    require_socket(socket, server.uid, by)
     client = next((c for c in ("mariadb", "mysql") if which(c)), None)
     if client is None:
         raise MissingError("neither the client mariadb nor mysql is installed")
     names = ", ".join(f"'{name}'" for name in (*SETTINGS, "version"))
     out = ask(
-        [client, "--batch", "--skip-column-names", "--connect-timeout=5", f"--socket={socket}"]
-        + ["--protocol=socket", f"--execute=SHOW GLOBAL VARIABLES WHERE Variable_name IN ({names})"]
-        + ([f"--user={user}"] if user else []),
+        [client, *(() if by.trusting else ("--no-defaults",))]  # that one has to be the first
+        # A server may ask for any file of who asks it, and is given none.
+        + ["--local-infile=0", "--batch", "--skip-column-names", "--connect-timeout=5"]
+        + [f"--socket={socket}", "--protocol=socket"]
+        + [f"--execute=SHOW GLOBAL VARIABLES WHERE Variable_name IN ({names})"]
+        + ([f"--user={by.name}"] if by.name else []),
         {},
-        user,
+        by,
     )
     settings = {}
     for line in out.splitlines():
@@ -119,7 +125,7 @@ def _by_socket(socket: Path, user: str | None) -> ObservedDatabase:
         kind=_kind(version),
         version=version or None,
         where=str(socket),
-        asked_as=user or own_account(),
+        asked_as=by.shown,
         settings=settings,
     )
 

@@ -1,4 +1,4 @@
-"""PostgreSQL's settings: over its socket with psql; else from its configuration files and pg_controldata.
+"""PostgreSQL's settings: over its socket with psql; else from its configuration files and pg_control.
 
 Source of names and units: PostgreSQL's documentation, Server Configuration, and its view pg_settings. The
 session is read-only, and needs no more rights than any role has.
@@ -6,7 +6,6 @@ session is read-only, and needs no more rights than any role has.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -14,15 +13,17 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from ztune.databases.postgresql.onhost import control
 from ztune.errors import ZtuneError
 from ztune.onhost.look.reading import (
+    Asker,
     Instance,
     ObservedDatabase,
     Process,
     ask,
     asked_or_read,
     from_files,
-    own_account,
+    require_socket,
     text_of,
     unknown,
     wanted,
@@ -82,12 +83,14 @@ def read(instance: Instance, user: str | None = None) -> ObservedDatabase:
     version = ""
     with suppress(ZtuneError):
         version = text_of(instance.place / "PG_VERSION").strip()
+    # No more than it should be: it is shown, and the folder is somebody's.
+    version = version if re.fullmatch(r"[0-9]+(\.[0-9]+)?", version) else ""
     read_files = partial(_by_files, instance, version)
     try:
-        host, port, server = _socket(instance)
+        way = (*_socket(instance), version)
     except ZtuneError as error:
         return read_files(" ".join(str(error).split()))
-    return asked_or_read([(host, port, version)], user, server, _by_socket, read_files, "")
+    return asked_or_read([way], user, instance.process, partial(_by_socket, instance), read_files, "")
 
 
 def _names(version: str) -> list[str]:
@@ -95,20 +98,32 @@ def _names(version: str) -> list[str]:
     return [n for n in SETTINGS if major is None or int(major[0]) >= _SINCE.get(n, 0)]
 
 
-def _socket(instance: Instance) -> tuple[str, str, int]:
-    """Return the folder of a running server's socket, its port and its process. Raises ZtuneError."""
+def _socket(instance: Instance) -> tuple[str, str]:
+    """Return the folder of a running server's socket, and its port. Raises ZtuneError."""
     # postmaster.pid: pid, data folder, start, port, folder of the socket …
-    lines = text_of(instance.place / "postmaster.pid").splitlines()
-    if len(lines) < 5 or not lines[4].strip() or not lines[3].strip().isdigit():
+    lines = [line.strip() for line in text_of(instance.place / "postmaster.pid").splitlines()]
+    if len(lines) < 5 or not lines[4] or not re.fullmatch(r"[0-9]{1,5}", lines[3]):
         raise ZtuneError(f"{instance.place}/postmaster.pid names no socket")
-    server = lines[0].strip()
-    if not server.isdigit() or not Path(f"/proc/{server}").exists():
+    if not re.fullmatch(r"[0-9]{1,10}", lines[0]) or not Path(f"/proc/{lines[0]}").exists():
         raise ZtuneError("the server is not running")
-    return lines[4].strip(), lines[3].strip(), int(server)
+    # psql takes what has another beginning for a host, and what is after a comma for a further one.
+    if not lines[4].startswith("/") or "," in lines[4]:
+        raise ZtuneError(f"{instance.place}/postmaster.pid names no socket in a folder")
+    return lines[4], lines[3]
 
 
-def _by_socket(way: tuple[str, str, str], user: str | None) -> ObservedDatabase:
+def _user(instance: Instance) -> int | None:
+    """Return whose the server is: the process's that was observed, else the data folder's."""
+    if instance.process is not None:
+        return instance.process.uid
+    with suppress(OSError):
+        return instance.place.stat().st_uid
+    return None
+
+
+def _by_socket(instance: Instance, way: tuple[str, str, str], by: Asker) -> ObservedDatabase:
     host, port, version = way
+    require_socket(Path(host, f".s.PGSQL.{port}"), _user(instance), by)
     names = ", ".join(f"'{name}'" for name in [*SETTINGS, "server_version"])
     query = f"SELECT name, setting, coalesce(unit, '') FROM pg_settings WHERE name IN ({names})"
     out = ask(
@@ -123,9 +138,11 @@ def _by_socket(way: tuple[str, str, str], user: str | None) -> ObservedDatabase:
             # What is in the caller's environment must not lead elsewhere.
             "PGHOSTADDR": None,
             "PGSERVICE": None,
-            **({"PGUSER": user} if user else {}),
+            **({"PGUSER": by.name} if by.name else {}),
+            # Known by the socket, or not at all. PGREQUIREAUTH: from version 16 on.
+            **({} if by.trusting else {"PGPASSFILE": "/dev/null", "PGREQUIREAUTH": "none"}),
         },
-        user,
+        by,
     )
     settings: dict[str, str] = {}
     for line in out.splitlines():
@@ -137,7 +154,7 @@ def _by_socket(way: tuple[str, str, str], user: str | None) -> ObservedDatabase:
         kind="postgresql",
         version=said or None,
         where=f"{host}/.s.PGSQL.{port}",
-        asked_as=user or own_account(),
+        asked_as=by.shown,
         settings=settings,
         unknown=unknown(_names(said), settings, "the server does not know it, or not show it to this role"),
     )
@@ -189,38 +206,6 @@ def _given(words: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def _trusted(path: Path) -> bool:
-    """Whether a program may be run because of where it lies: nobody else may have put it there."""
-    with suppress(OSError):
-        return path.is_file() and path.resolve().stat().st_uid in (0, os.geteuid())
-    return False
-
-
-def _control(instance: Instance, version: str) -> dict[str, str]:
-    programs = [
-        f"/usr/lib/postgresql/{version}/bin/pg_controldata",
-        f"/usr/pgsql-{version}/bin/pg_controldata",
-    ]
-    if instance.process is not None and instance.process.executable is not None:
-        programs.insert(0, str(instance.process.executable.parent / "pg_controldata"))
-    program = next((p for p in programs if _trusted(Path(p))), "pg_controldata")
-    found: dict[str, str] = {}
-    names = {
-        "Database block size": "block_size",
-        "WAL block size": "wal_block_size",
-        "Bytes per WAL segment": "wal_segment_size",
-        "Data page checksum version": "data_checksums",
-    }
-    with suppress(ZtuneError):
-        for line in ask([program, str(instance.place)], {}).splitlines():
-            name, _, value = line.partition(":")
-            if name in names:
-                found[names[name]] = value.strip()
-    if "data_checksums" in found:
-        found["data_checksums"] = "off" if found["data_checksums"] == "0" else "on"
-    return found
-
-
 def _by_files(instance: Instance, version: str, why: str) -> ObservedDatabase:
     settings: dict[str, str] = {}
     problems = [why]
@@ -237,6 +222,8 @@ def _by_files(instance: Instance, version: str, why: str) -> ObservedDatabase:
             settings |= parse_conf(path)
         except ZtuneError as error:
             problems.append(str(error))
-    settings |= wanted(SETTINGS, given) | _control(instance, version)
+    settings |= wanted(SETTINGS, given)
+    with suppress(ZtuneError):
+        settings |= control.read(instance.place)
     reason = f"the server could not be asked ({'; '.join(problems)}), and its configuration does not set it"
     return from_files("postgresql", instance, settings, _names(version), reason, version)

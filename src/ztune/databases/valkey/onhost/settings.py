@@ -1,7 +1,8 @@
 """Settings of Valkey and Redis: over socket or port with their own client; else from a configuration file.
 
 Source of names: ``valkey.conf``, whose names Redis shares. ``CONFIG GET`` and ``INFO server`` change nothing.
-A password is never asked for: the client takes that of whoever runs it (``REDISCLI_AUTH``), as always.
+A password is never asked for: the client takes that of a caller who asks as itself (``REDISCLI_AUTH``), as
+always; root has to name itself for that.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from ztune.errors import MissingError, ZtuneError
 from ztune.onhost.host import noatime
 from ztune.onhost.host.zfs import which
 from ztune.onhost.look.reading import (
+    Asker,
     Instance,
     ObservedDatabase,
     Process,
@@ -25,7 +27,8 @@ from ztune.onhost.look.reading import (
     asked_or_read,
     from_files,
     listening_sockets,
-    own_account,
+    require_port,
+    require_socket,
     size,
     text_of,
 )
@@ -88,9 +91,10 @@ def read(instance: Instance, user: str | None = None) -> ObservedDatabase:
     read_files = partial(_by_files, instance)
     if instance.process is None:
         return read_files("no server process was given")
-    addresses = _addresses(instance.process)
+    server = instance.process
+    addresses, asked = _addresses(server), partial(_by_client, server)
     silent = "it names no port and listens on no socket that can be seen"
-    return asked_or_read(addresses, user, instance.process.pid, _by_client, read_files, silent)
+    return asked_or_read(addresses, user, server, asked, read_files, silent)
 
 
 def _addresses(process: Process) -> list[tuple[str, ...]]:
@@ -98,20 +102,24 @@ def _addresses(process: Process) -> list[tuple[str, ...]]:
     found: list[tuple[str, ...]] = [("-s", str(path)) for path in listening_sockets(process.pid)]
     # "valkey-server 127.0.0.1:6379", "redis-server *:6379 [cluster]": what it calls itself, as one argument.
     for word in " ".join(process.argv).split()[1:]:
-        match = re.search(r"(\S+):(\d+)\b", word)
+        match = re.search(r"(\S+):([0-9]{1,5})\b", word)
         if match:
             host = "127.0.0.1" if match[1] in ("*", "0.0.0.0") else "::1" if match[1] == "::" else match[1]
             found.append(("-h", host.strip("[]"), "-p", match[2]))
     return found
 
 
-def _by_client(address: tuple[str, ...], user: str | None) -> ObservedDatabase:
+def _by_client(server: Process, address: tuple[str, ...], by: Asker) -> ObservedDatabase:
+    if address[0] == "-s":
+        require_socket(Path(address[1]), server.uid, by)
+    else:
+        require_port(address[1], int(address[3]), server.uid)
     client = next((c for c in ("valkey-cli", "redis-cli") if which(c)), None)
     if client is None:
         raise MissingError("neither the client valkey-cli nor redis-cli is installed")
 
     def answer(*words: str) -> list[str]:
-        lines = ask([client, *address, *words], {}, user).splitlines()
+        lines = ask([client, *address, *words], {}, by).splitlines()
         # Its exit code says nothing of a refused command.
         if lines and re.match(r"\(error\)|[A-Z]+ .*[a-z]", lines[0]):
             raise ZtuneError(f"{client}: {lines[0]}")
@@ -131,7 +139,7 @@ def _by_client(address: tuple[str, ...], user: str | None) -> ObservedDatabase:
         kind="valkey" if version else "redis",
         version=version or about.get("redis_version"),
         where=address[1] if address[0] == "-s" else f"{address[1]}:{address[3]}",
-        asked_as=user or own_account(),
+        asked_as=by.shown,
         settings=settings,
     )
 
