@@ -60,7 +60,7 @@ NEEDS = {
     # Root's rights: to mount, for a disk of its own.
     "root": (
         "test_memory_group", "test_no_room", "test_probes_running", "test_rack_faults", "test_store_disk",
-        "test_trial_attack", "test_trial_devices", "test_trial_full_disk",
+        "test_trial_attack", "test_trial_devices", "test_trial_door_disks", "test_trial_full_disk",
     ),
     # Whole commands or trials in processes of their own, or long computations: seconds each.
     "slow": (

@@ -44,8 +44,26 @@ def test_script_for_existing_datasets_does_what_apply_does(machine: Machine, tmp
     assert run(script, tmp_path, "tank").returncode == 2
 
 
+def test_a_script_for_one_host_sets_nothing_on_another(machine: Machine, tmp_path: Path) -> None:
+    recommendation = recommended(CHANGES)
+    live = read(Host(), MAPPING.values())
+    script = exports.shell(recommendation, MAPPING, build(recommendation, MAPPING, live))
+    assert f"# For {live.host}, and for these datasets alone" in script
+    # The last one that is to be changed: all are looked at before the first change.
+    machine.change(lambda s: s["datasets"]["tank/pg/wal"].update(guid="77"))
+    assert run(script, tmp_path).returncode == 0
+    done = run(script, tmp_path, "--yes")
+    assert done.returncode == 1 and done.stdout == ""
+    assert "nothing was changed: tank/pg/wal is not the dataset that was compared" in done.stderr
+    assert "(its guid is 77, not 3)" in done.stderr
+    machine.change(lambda s: s["datasets"].pop("tank/pg/wal"))
+    assert "(its guid is none, not 3)" in run(script, tmp_path, "--yes").stderr
+    assert machine.changes() == []
+
+
 def test_script_without_a_live_system_sets_everything(no_zfs: None, tmp_path: Path) -> None:
     script = exports.shell(recommended(CHANGES), MAPPING, None)
+    assert "guid" not in script
     lines = run(script, tmp_path).stdout.splitlines()
     assert [line.split()[-1] for line in lines] == ["tank/pg", "tank/pg/wal"]
     assert "recordsize=16K compression=zstd-3 logbias=latency sync=standard" in lines[0]

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import textwrap
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -184,6 +185,55 @@ def test_a_dataset_made_anew_since_the_plan_is_not_touched(machine: Machine, tmp
     with pytest.raises(InputError, match=r"tank/pg/wal is another dataset.*77"):
         do(plan, tmp_path / "u.json")
     assert machine.changes() == []
+
+
+class Swapped(Host):
+    """A host on which another dataset takes the place of tank/pg/wal before a command is run."""
+
+    def __init__(self, machine: Machine, before: str) -> None:
+        super().__init__()
+        self.machine, self.before = machine, before
+
+    def run(self, argv: Sequence[str]) -> str:
+        if " ".join(argv) == self.before:
+            new = {"type": "filesystem", "guid": "77", "local": {"recordsize": "131072"}}
+            self.machine.change(lambda s: s["datasets"].update({"tank/pg/wal": new}))
+        return super().run(argv)
+
+
+def test_a_dataset_made_anew_between_two_changes_is_not_touched(machine: Machine, tmp_path: Path) -> None:
+    """Neither by the change that was next, nor by taking back what was done."""
+    path = tmp_path / "u.json"
+    plan = planned({"wal.recordsize": "16K", "wal.compression": "zstd-3"}, {"wal": "tank/pg/wal"})
+    # As the first is read back.
+    host = Swapped(machine, f"zfs get -Hp -o value,source {plan.settings[0].name} tank/pg/wal")
+    with pytest.raises(ZtuneError) as caught:
+        perform(plan, host, path, None, lambda _: None)
+    assert "taking back failed for" in str(caught.value)
+    assert "tank/pg/wal is another dataset than when the plan was made (its guid is 77" in str(caught.value)
+    assert path.exists()
+    # All that was changed was the former dataset's.
+    assert len(machine.changes()) == 1
+    assert machine.local("tank/pg/wal") == {"recordsize": "131072"}
+
+
+def test_each_change_is_made_to_the_dataset_of_the_plan(machine: Machine, tmp_path: Path) -> None:
+    host = Swapped(machine, "zfs get -Hp -o value,source compression tank/pg")  # the last of the one above
+    with pytest.raises(ZtuneError, match=r"tank/pg/wal is another dataset .*; all is as it was before$"):
+        perform(planned(), host, tmp_path / "u.json", None, lambda _: None)
+    assert not any("tank/pg/wal" in change for change in machine.changes())
+
+
+def test_undo_looks_right_before_each_change(machine: Machine, tmp_path: Path) -> None:
+    path = tmp_path / "u.json"
+    do(planned(), path)
+    made = len(machine.changes())
+    host = Swapped(machine, "zfs get -Hp -o value,source recordsize tank/pg/wal")
+    taken = undo(read_undo(path), host, lambda _: None, yes=True)
+    assert [c for c in machine.changes()[made:] if c.endswith("tank/pg/wal")] == [
+        "zfs inherit logbias tank/pg/wal", "zfs inherit compression tank/pg/wal",
+    ]  # fmt: skip
+    assert "tank/pg/wal is another dataset than the one that was changed" in taken.left
 
 
 def test_undo_leaves_alone_what_others_changed(machine: Machine, tmp_path: Path) -> None:

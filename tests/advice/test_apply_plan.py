@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shlex
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,7 @@ from zfs_machine import MAPPING, STATUS, Machine, do, recommended
 from ztune.advice import plan_text
 from ztune.advice.host import Host, canonical, read, vdevs_of
 from ztune.advice.perform import read_undo, undo
-from ztune.advice.plan import Plan, build, parameters, parse_datasets
+from ztune.advice.plan import Plan, Target, build, parameters, parse_datasets
 from ztune.errors import InputError, MissingError
 from ztune.study import DurabilityClass
 from ztune.study.layout import parse_layout
@@ -240,7 +242,7 @@ def test_files_keep_the_records_that_they_were_made_with(machine: Machine) -> No
 def test_rewriting_what_is_there(machine: Machine) -> None:
     plan = planned({"data.recordsize": "16K"}, {"data": "tank/pg"})
     commands = plan.targets[0].commands
-    assert commands[0] == "# stop the database first"
+    assert commands[0] == "# stop the database first" and commands[1].startswith("# zfs get -s local,")
     assert "cp -ax --reflink=never /srv/pg/. /srv/pg.new/" in commands
     assert "zfs rename tank/pg tank/pg.old" in commands and "zfs rename tank/pg.new tank/pg" in commands
     assert "zfs rename tank/pg.old/wal tank/pg/wal" in commands
@@ -259,6 +261,42 @@ def test_rewriting_what_is_there(machine: Machine) -> None:
     machine.change(lambda s: s["datasets"]["tank/pg"]["facts"].update(available="1000"))
     plan = planned({"data.recordsize": "16K"}, {"data": "tank/pg"})
     assert any("too little room" in s for s in plan.targets[0].rewrite)
+    assert plan.targets[0].commands == ()
+    machine.change(lambda s: s["datasets"]["tank/pg"]["facts"].update(available="0"))
+    assert planned({"data.recordsize": "16K"}, {"data": "tank/pg"}).targets[0].commands == ()
+
+
+def pasted(target: Target, folder: Path, failing: str = "") -> list[str]:
+    """Return which commands are run when the whole of a target's is pasted, and the one ``failing`` fails."""
+    programs, log = folder / "programs", folder / "log"
+    programs.mkdir(exist_ok=True)
+    log.write_text("")
+    for name in ("zfs", "cp"):
+        said = f'said="{name} $*"; printf "%s\\n" "$said" >> {shlex.quote(str(log))}'
+        path = programs / name
+        path.write_text(f"#!/bin/sh\n{said}\ncase $said in {failing or 'none'}*) exit 1 ;; esac\n")
+        path.chmod(0o755)
+    text = "\n".join(f"      {command}" for command in target.commands) + "\n"
+    env = {"PATH": f"{programs}:/usr/bin:/bin"}
+    subprocess.run(["sh"], input=text, text=True, env=env, timeout=60, check=False)
+    return log.read_text().splitlines()
+
+
+def test_a_pasted_copy_stops_where_it_fails_and_destroys_nothing(machine: Machine, tmp_path: Path) -> None:
+    (target,) = planned({"data.recordsize": "16K"}, {"data": "tank/pg"}).targets
+    run = pasted(target, tmp_path)
+    assert [" ".join(line.split()[:2]) for line in run[:6]] == [
+        "zfs create", "cp -ax", "zfs set", "zfs rename", "zfs rename", "zfs set",
+    ]  # fmt: skip
+    assert all(line.startswith("zfs rename tank/pg.old/") for line in run[6:]) and run[6:]
+    for failing, count in (("zfs\\ create", 1), ("cp", 2), ("zfs\\ set", 3), ("zfs\\ rename", 4)):
+        assert pasted(target, tmp_path, failing) == run[:count]
+    # What destroys stands below, for later, and leaves what is still below the old dataset.
+    *_, start, snapshots, old = target.commands
+    assert start.startswith("# start the database, check it, and only then destroy")
+    assert snapshots == "#   zfs destroy tank/pg.old@%" and old == "#   zfs destroy tank/pg.old"
+    assert not any("destroy -" in command for command in target.commands)
+    assert "stop at the first one that fails" in target.rewrite[-1]
 
 
 def test_a_copy_is_encrypted_as_what_it_copies(machine: Machine) -> None:
@@ -274,7 +312,7 @@ def test_a_copy_is_encrypted_as_what_it_copies(machine: Machine) -> None:
     assert all(f"-o {name}={value}" in create for name, value in key.items())
     assert "so copy these too: tank/pg/wal." in " ".join(target.rewrite)
     assert not any("tank/pg.old/wal" in c for c in target.commands)
-    assert target.commands[-1].endswith("with all of its snapshots: zfs destroy tank/pg.old")
+    assert target.commands[-1].endswith("zfs destroy tank/pg.old")
     # What has its key from above gets it again, and is moved.
     machine.change(
         lambda s: [
@@ -286,7 +324,7 @@ def test_a_copy_is_encrypted_as_what_it_copies(machine: Machine) -> None:
     assert "zfs rename tank/pg.old/wal tank/pg/wal" in target.commands
 
 
-def test_a_copied_volume_keeps_its_properties_and_its_key(machine: Machine) -> None:
+def test_a_copied_volume_keeps_its_properties_and_its_key(machine: Machine, tmp_path: Path) -> None:
     volume = {"type": "volume", "guid": "9", "local": {"compression": "off", "sync": "always"},
               "facts": {"referenced": "1073741824"}}  # fmt: skip
     machine.change(lambda s: s["datasets"].update({"tank/vol": volume}))
@@ -294,6 +332,13 @@ def test_a_copied_volume_keeps_its_properties_and_its_key(machine: Machine) -> N
     (target,) = planned(asked, {"data": "tank/vol"}).targets
     (send,) = [c for c in target.commands if c.startswith("zfs send")]
     assert "receive -o sync=always -o compression=zstd-3 tank/vol.new" in send
+    run = pasted(target, tmp_path)
+    assert sorted(line.split()[1] for line in run) == ["receive", "rename", "rename", "send", "snapshot"]
+    for failing in ("zfs\\ snapshot", "zfs\\ receive"):
+        assert not any("rename" in line for line in pasted(target, tmp_path, failing))
+    machine.change(lambda s: s["datasets"]["tank/vol"]["facts"].update(available="4096"))
+    (target,) = planned(asked, {"data": "tank/vol"}).targets
+    assert target.commands == () and "too little room" in target.rewrite[-1]
     machine.change(lambda s: s["datasets"]["tank/vol"]["facts"].update(encryptionroot="tank/vol"))
     (target,) = planned(asked, {"data": "tank/vol"}).targets
     assert target.commands == () and "with a key of its own" in target.rewrite[-1]

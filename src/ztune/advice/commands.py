@@ -115,6 +115,15 @@ run() {
 	fi
 }
 """
+_SAME = r"""
+# Stop unless a dataset is the one that was compared: the name may be another one's by now.
+same() {
+	[ "$yes" -eq 1 ] || return 0
+	now=$(zfs get -H -o value guid "$1" 2>/dev/null) || now=none
+	[ "$now" = "$2" ] ||
+		fail "nothing was changed: $1 is not the dataset that was compared (its guid is $now, not $2)"
+}
+"""
 _RUN_SET = r"""
 # Set properties of a dataset, the last word: but for those that protect more there than ZFS's default, which
 # are left as they are.
@@ -225,10 +234,12 @@ def script(recommendation: Recommendation) -> str:
 
 
 def setting_script(recommendation: Recommendation, lines: Sequence[str], *, unseen: bool) -> str:
-    """Return a POSIX sh script around ``lines``, which call ``run``, or with ``unseen`` ``run_set``; dry-run
-    by default like ``script``."""
+    """Return a POSIX sh script around ``lines``, which call ``same`` and ``run``, or with ``unseen``
+    ``run_set``; dry-run by default like ``script``."""
     functions = _RUN
-    if unseen:
+    if not unseen:
+        functions += _SAME
+    else:
         defaults = {name: PROPERTIES[name].default for name in _PROTECTION}
         cases = [f"{name}={value}:{now}" for name, value in defaults.items() for now in stronger(name, value)]
         functions += _RUN_SET.replace("@STRONGER@", " | ".join(cases))

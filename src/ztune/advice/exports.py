@@ -33,6 +33,13 @@ def shell(recommendation: Recommendation, mapping: Mapping[str, str], plan: Plan
         return commands.script(recommendation)
     lines: list[str] = []
     if plan is not None:
+        if plan.settings:
+            guids = {setting.dataset: setting.guid for setting in plan.settings}
+            lines += [
+                "",
+                *commands.comment(f"For {plan.host}, and for these datasets alone, by their guids:"),
+            ]
+            lines += [f"same {shlex.quote(name)} {shlex.quote(guid)}" for name, guid in guids.items()]
         for target in plan.targets:
             lines += ["", *commands.comment(f"{', '.join(target.roles)}: {target.dataset.name}")]
             for setting in target.settings:

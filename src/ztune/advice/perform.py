@@ -168,12 +168,16 @@ def perform(plan: Plan, host: Host, path: Path, accepted: DurabilityClass | None
     if not settings:
         return 0
     for dataset in dict.fromkeys(s.dataset for s in settings):
-        _same(host, next(s for s in settings if s.dataset == dataset))
+        try:
+            _require_same(host, next(s for s in settings if s.dataset == dataset))
+        except OtherDatasetError as error:
+            raise InputError(f"nothing was changed: {error}") from None
     write_undo(undo_file(plan, host), path)
     say(f"undo file: {path}")
     done: list[PropertyChange] = []
     try:
         for setting in settings:
+            _require_same(host, setting)
             say(shlex.join(setting.command))
             done.append(setting)  # before it runs: a command that failed may have changed something
             host.run(setting.command)
@@ -185,12 +189,19 @@ def perform(plan: Plan, host: Host, path: Path, accepted: DurabilityClass | None
     return sum(setting.dataset in targets for setting in done)
 
 
-def _same(host: Host, setting: PropertyChange) -> None:
+class OtherDatasetError(ZtuneError):
+    """The dataset of that name is not the one that the plan was made for."""
+
+
+def _require_same(host: Host, setting: PropertyChange) -> None:
+    """Raise OtherDatasetError unless the name of the dataset still is that of the one planned for: what is
+    set is set by name, and so each time only after this.
+    """
     now = current(host, setting.dataset, "guid").value
     if now != setting.guid:
-        raise InputError(
-            f"nothing was changed: {setting.dataset} is another dataset than when the plan was made (its "
-            f"guid is {now}, it was {setting.guid})"
+        raise OtherDatasetError(
+            f"{setting.dataset} is another dataset than when the plan was made (its guid is {now}, it was "
+            f"{setting.guid})"
         )
 
 
@@ -219,6 +230,7 @@ def _roll_back(
     for setting in reversed(done):
         try:
             now = current(host, setting.dataset, setting.name)
+            _require_same(host, setting)
             if now.source == "local" and (now.value, "local") != (
                 setting.before.value,
                 setting.before.source,
@@ -267,10 +279,11 @@ def undo(file: UndoFile, host: Host, say: Say, *, yes: bool) -> Undone:
     for entry in reversed(file.changes):
         setting = entry.setting
         try:
+            now = current(host, entry.dataset, entry.name)
+            # Last before the change, which goes by the name.
             if current(host, entry.dataset, "guid").value != entry.guid:
                 left.append(f"{entry.dataset} is another dataset than the one that was changed")
                 continue
-            now = current(host, entry.dataset, entry.name)
             if canonical(entry.name, now.value) != entry.value or now.source != "local":
                 left.append(
                     f"{entry.name} of {entry.dataset} is {canonical(entry.name, now.value)} "

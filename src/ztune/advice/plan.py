@@ -485,15 +485,19 @@ def _rewriting(
         snapshot = shlex.quote(f"{here.name}@ztune-move")
         new = shlex.quote(f"{here.name}.new")
         said.append(
-            "Blocks of a volume take the new values as they are overwritten, or all at once by a copy:"
+            "Blocks of a volume take the new values as they are overwritten, or all at once by a copy."
         )
-        return said, [
+        if no_room := _no_room(here, size):
+            return [*said, no_room], []
+        return [*said, _BLOCK], [
             "# stop what uses the volume",
-            f"zfs snapshot {snapshot}",
-            f"zfs send {snapshot} | zfs receive {_own(here, settings)} {new}",
             _WHAT_ELSE.format(name=shlex.quote(here.name), new=new),
-            f"zfs rename {shlex.quote(here.name)} {shlex.quote(here.name + '.old')}",
-            f"zfs rename {new} {shlex.quote(here.name)}",
+            *_until_one_fails(
+                f"zfs snapshot {snapshot}",
+                f"zfs send {snapshot} | zfs receive {_own(here, settings)} {new}",
+                f"zfs rename {shlex.quote(here.name)} {shlex.quote(here.name + '.old')}",
+                f"zfs rename {new} {shlex.quote(here.name)}",
+            ),
         ]
     if here.text("mounted") == "no":
         said.append(
@@ -515,9 +519,8 @@ def _rewriting(
         return said, [f"zfs rewrite -rx {shlex.quote(mount)}"] if mount.startswith("/") else []
     else:
         said.append("Writing it anew takes a copy: of the files, or by zfs send and zfs receive.")
-    free = here.number("available")
-    if free and free < size:
-        said.append(f"There is too little room for a copy: {units.amount(free)} free.")
+    if no_room := _no_room(here, size):
+        return [*said, no_room], []
     if "/" not in here.name:
         said.append("The root of a pool can't be renamed: make a dataset below it, and move the files there.")
         return said, []
@@ -528,7 +531,24 @@ def _rewriting(
         if here.locked:
             names = ", ".join(d.name for d in here.locked)
             said.append(f"ZFS moves nothing from under its key, so copy these too: {names}.")
-    return said, _copy(here, settings)
+    commands = _copy(here, settings)
+    return ([*said, _BLOCK] if commands else said), commands
+
+
+def _no_room(here: LiveDataset, size: int) -> str:
+    """Return a sentence where a copy of ``size`` bytes has no room beside what it copies; else nothing."""
+    free = here.number("available")
+    if not here.text("available").isdigit() or free >= size:
+        return ""
+    return f"There is too little room for a copy, so there are no commands: {units.amount(free)} free."
+
+
+_BLOCK = "The commands in brackets stop at the first one that fails."
+
+
+def _until_one_fails(*commands: str) -> list[str]:
+    """Return the commands as a block that can be pasted: none is run after one that failed."""
+    return ["( set -eu", *commands, ")"]
 
 
 _WHAT_ELSE = "# zfs get -s local,received all {name}: what else is set there, such as a quota, {new} has not"
@@ -564,26 +584,30 @@ def _copy(here: LiveDataset, settings: Sequence[PropertyChange]) -> list[str]:
     options = " ".join(
         [*key, _own(here, settings), *([f"-o mountpoint={shlex.quote(target)}"] if fixed else [])]
     )
-    out = [
-        "# stop the database first",
+    block = [
         f"zfs create {options} {new}",
-        _WHAT_ELSE.format(name=name, new=new),
         f"cp -ax --reflink=never {shlex.quote(mount.rstrip('/'))}/. {shlex.quote(target)}/",
     ]
     if fixed:
-        out.append(f"zfs set mountpoint={shlex.quote(mount + '.old')} {name}")
-    out += [f"zfs rename {name} {old}", f"zfs rename {new} {name}"]
+        block.append(f"zfs set mountpoint={shlex.quote(mount + '.old')} {name}")
+    block += [f"zfs rename {name} {old}", f"zfs rename {new} {name}"]
     if fixed:
-        out.append(f"zfs set mountpoint={shlex.quote(mount)} {name}")
-    out += [
+        block.append(f"zfs set mountpoint={shlex.quote(mount)} {name}")
+    block += [
         f"zfs rename {shlex.quote(here.name + '.old' + d.name.removeprefix(here.name))} {shlex.quote(d.name)}"
         for d in here.below
         if d.name.count("/") == here.name.count("/") + 1
         if d not in here.locked
     ]
-    # Without -r ZFS destroys nothing while those that could not be moved are still below.
-    destroy = f"zfs destroy {'' if here.locked else '-r '}{old}"
-    return [*out, f"# start the database, check it, and only then, with all of its snapshots: {destroy}"]
+    return [
+        "# stop the database first",
+        _WHAT_ELSE.format(name=name, new=new),
+        *_until_one_fails(*block),
+        # Comments, so that nobody pastes them along. Without -r the last fails while a dataset is below.
+        "# start the database, check it, and only then destroy the old one's snapshots, if any, and itself:",
+        f"#   zfs destroy {old}@%",
+        f"#   zfs destroy {old}",
+    ]
 
 
 def _with_old_records(

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from zfs_labels import nvlist
 
 from ztune.errors import InputError
 from ztune.onhost.host import devices, labels
@@ -124,21 +125,6 @@ def test_a_single_byte_that_nobody_can_name_is_enough(disk: str, at: int) -> Non
 def test_signatures_by_their_bytes(disk: str, at: int, data: bytes, name: str) -> None:
     write(disk, at, data)
     assert name in refusal(disk)
-
-
-def nvlist(**values: object) -> bytes:
-    """Return an XDR name/value list, as nvlist_pack writes it."""
-    out = struct.pack(">BBBBII", 1, 1, 0, 0, 0, 1)
-
-    def text(word: str) -> bytes:
-        raw = word.encode()
-        return struct.pack(">I", len(raw)) + raw + bytes(-len(raw) % 4)
-
-    for name, value in values.items():
-        kind, data = (8, struct.pack(">Q", value)) if isinstance(value, int) else (9, text(str(value)))
-        body = text(name) + struct.pack(">II", kind, 1) + data
-        out += struct.pack(">II", len(body) + 8, len(body) + 8) + body
-    return out + bytes(8)
 
 
 @pytest.mark.parametrize("at", [0, labels.LABEL, SIZE - 2 * labels.LABEL, SIZE - labels.LABEL])

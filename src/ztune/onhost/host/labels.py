@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 LABEL = 256 << 10
+_BLANK = 8 << 10  # the first bytes of a vdev: ZFS never writes there
 _NVLIST_AT = 16 << 10
 _NVLIST_LEN = 112 << 10
 ZFS_PARTITION = uuid.UUID("6a898cc3-1dd2-11b2-99a6-080020736631")
@@ -148,6 +149,26 @@ def whole_disk_pool(fd: int) -> tuple[bool, PoolLabel | None]:
     return True, pool_label(fd, table[0].start, table[0].size)
 
 
+def written_over(fd: int) -> bool:
+    """Return whether somebody else wrote where the pool's vdev begins, whatever label is still behind it: on
+    a disk that was empty ZFS leaves the first 8 KiB of a vdev as they are.
+    """
+    table = gpt(fd) if whole_disk_pool(fd)[0] else None
+    return any(os.pread(fd, _BLANK, table[0].start if table else 0))
+
+
+def bare_table(fd: int, size: int) -> bool:
+    """Return whether a disk's first and last 16 MiB hold the partition table that ``zpool create`` writes on
+    a whole disk, and nothing else: no label, and nothing of what others put into a partition.
+    """
+    if not whole_disk_pool(fd)[0]:
+        return False
+    sector = 512 if os.pread(fd, 8, 512) == b"EFI PART" else 4096
+    entries = 16 << 10  # UEFI 2.10 §5.3: at least that much, and no more for two partitions
+    first, last = 2 * sector + entries, size - sector - entries
+    return _first_data(fd, [(first, min(last, TAIL)), (max(first, size - TAIL), last)]) is None
+
+
 @dataclass(frozen=True, slots=True)
 class FilesystemLabel:
     """An ext4 or xfs super-block."""
@@ -243,6 +264,10 @@ def first_data(fd: int, size: int) -> int | None:
     regions = [(0, min(size, HEAD))]
     if size > HEAD:
         regions.append((max(HEAD, size - TAIL), size))
+    return _first_data(fd, regions)
+
+
+def _first_data(fd: int, regions: list[tuple[int, int]]) -> int | None:
     chunk = 1 << 20
     zeros = bytes(chunk)
     for start, end in regions:

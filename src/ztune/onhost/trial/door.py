@@ -36,6 +36,7 @@ from ztune.onhost.trial.mount_store import MountStore
 RUN, TRIAL, STATE = "ztune:run", "ztune:trial", "ztune:state"
 _LOOK = ("type", "guid", "origin", "clones", "userrefs", RUN, TRIAL)
 _MARKER_BYTES = 1 << 20
+_EMPTY = "if nobody needs it, overwrite its first and last 16 MiB with zeros, then clean again"
 BUSY_SECONDS, BUSY_MOST = 15.0, 60.0
 """How long something that is in use is tried again, and the most on a slow host: udev and the like let go
 within a second."""
@@ -328,7 +329,11 @@ class Door:
     # -- disks and files -------------------------------------------------------------------------------
 
     def release_disk(self, thing: Thing) -> None:
-        """Make a disk empty again: it was when the trial took it, and only our labels may be on it now."""
+        """Make a disk empty again if a label of ours is on it; leave it alone if anything else is.
+
+        It was empty when the trial took it. That its serial number is the same does not make it ours: a
+        journal may lie for weeks, and the disk be given to somebody else meanwhile.
+        """
         facts = thing.facts
         try:
             disk = devices.Disk.of(str(facts["path"]))
@@ -348,8 +353,7 @@ class Door:
         except InputError as error:
             raise Refused(f"{error}; it was left alone") from None
         try:
-            self._own_content(fd, disk, facts)
-            if labels.first_data(fd, disk.size) is not None:
+            if self._own_content(fd, disk, facts):
                 devices.wipe_edges(fd, disk.size)
         finally:
             os.close(fd)
@@ -360,7 +364,10 @@ class Door:
         finally:
             os.close(fd)
 
-    def _own_content(self, fd: int, disk: devices.Disk, facts: Mapping[str, Any]) -> None:
+    def _own_content(self, fd: int, disk: devices.Disk, facts: Mapping[str, Any]) -> bool:
+        """Return whether what is on the disk is ours; False where it is empty. Raises Refused for all else,
+        whether it is known what it is or not.
+        """
         whole, label = labels.whole_disk_pool(fd)
         if label is None:
             label = labels.pool_label(fd, 0, disk.size)
@@ -374,19 +381,32 @@ class Door:
                 raise Refused(
                     f'disk {disk.path}: left alone: it carries a label of the ZFS pool "{label.name}"'
                 )
-            return
-        if whole:
-            return
+            if labels.written_over(fd):
+                # Who makes something else on a disk leaves some of the four copies of our label there.
+                raise Refused(
+                    f"disk {disk.path}: left alone: somebody wrote over what this trial made on it; {_EMPTY}"
+                )
+            return True
         found = labels.filesystem(fd)
         if found is not None:
             if found.uuid == facts.get("uuid") and found.label == facts.get("label"):
-                return
+                return True
             raise Refused(
                 f"disk {disk.path}: left alone: it holds an {found.type} file system that is not ours"
             )
+        if whole and facts.get("pool_begun") and labels.bare_table(fd, disk.size):
+            # ``zpool create`` was cut, or failed, between the partition table and the labels.
+            return True
         what = labels.signature(fd, disk.size)
         if what:
-            raise Refused(f"disk {disk.path}: left alone: it holds {what}")
+            raise Refused(f"disk {disk.path}: left alone: it holds {what}; {_EMPTY}")
+        at = labels.first_data(fd, disk.size)
+        if at is not None:
+            raise Refused(
+                f"disk {disk.path}: left alone: it holds data that ztune does not know, at byte {at}; "
+                f"{_EMPTY}"
+            )
+        return False
 
     def detach_loop(self, thing: Thing) -> None:
         """Detach the loop device of one of our files."""

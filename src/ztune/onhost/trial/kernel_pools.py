@@ -339,9 +339,15 @@ class KernelPools:
             mountpoints={ds: f"{root}{point}" for ds, point in points.items()},
             uses=uses,
         )
+        # By this the door knows a partition table of ours that no label follows.
+        disks = [use for use in uses if use.startswith("disk:")]
+        for disk in disks:
+            self.journal.note(disk, pool_begun=True)
         self.zfs.run(argv, timeout=300)
         guid = self.zfs.pools().get(name, "")
         self.journal.made(id, guid=guid)
+        for disk in disks:
+            self.journal.note(disk, pool_begun=False)
         self._guids[pool.name] = guid
         for rest in between:
             self.zfs.run(["zfs", "create", *self._own_options("-o"), f"{name}/{rest}"])
