@@ -180,7 +180,12 @@ def test_what_outlives_the_command_is_not_waited_for(work: Path, recorder: str) 
 def test_what_the_command_left_running_goes_on(work: Path, recorder: str) -> None:
     script = f"""
 import os, subprocess, sys
-left = "import time; f = open({str(work / "left")!r}, 'w')\\nwhile True: f.write('x'); f.flush(); time.sleep(0.02)"
+left = '''
+import time
+f = open({str(work / "left")!r}, "w")
+while True:
+    f.write("x"); f.flush(); time.sleep(0.02)
+'''
 child = subprocess.Popen([sys.executable, "-I", "-c", left])
 open({str(work / "pid")!r}, "w").write(str(child.pid))
 """
