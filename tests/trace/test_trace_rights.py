@@ -21,6 +21,7 @@ from ztune.places.replay import prepare
 from ztune.trace import rights
 from ztune.trace.compressibility import sample_files
 from ztune.trace.reader import Trace
+from ztune.trace.record import recover
 from ztune.trace.recorders import strace
 from ztune.trace.schema import Op
 from ztune.trace.writer import TraceWriter
@@ -197,3 +198,88 @@ def test_an_owner_without_a_name_is_a_number(tmp_path: Path, monkeypatch: pytest
 
     monkeypatch.setattr(pwd, "getpwuid", unknown)
     assert rights.owner(tmp_path) == f"user {os.getuid()}"
+
+
+@pytest.fixture
+def theirs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of another user's, below one that anybody may pass."""
+    monkeypatch.delenv("SUDO_UID", raising=False)
+    folder = tmp_path / "theirs"
+    folder.mkdir()
+    os.chown(folder, 65534, 65534)
+    return folder
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+def test_root_writes_no_trace_where_another_user_could_swap_it(theirs: Path) -> None:
+    below = theirs / "below"
+    below.mkdir()
+    for folder in (theirs, below):
+        with pytest.raises(InputError) as refused:
+            TraceWriter(folder / "pg.trace")
+        way = f", on the way to {below}," if folder == below else ""
+        assert str(refused.value) == (
+            f"{theirs}{way} belongs to user 65534 ({pwd.getpwuid(65534).pw_name}), who can change what lies "
+            "in it, so root writes no trace there; take one that root alone can write "
+            "(--out /root/pg.trace), or record as the user whose it is"
+        )
+        assert not list(folder.glob("pg*"))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+def test_root_writes_no_trace_where_others_may_write_or_a_link_of_theirs_leads(
+    theirs: Path, tmp_path: Path
+) -> None:
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    shared.chmod(0o775)
+    with pytest.raises(InputError, match="can be written by group 0"):
+        TraceWriter(shared / "pg.trace")
+    shared.chmod(0o1777)
+    TraceWriter(shared / "pg.trace").abort()
+    link = tmp_path / "link"
+    link.symlink_to(shared)
+    TraceWriter(link / "pg.trace").abort()
+    os.chown(link, 65534, 65534, follow_symlinks=False)
+    with pytest.raises(InputError, match="is a symbolic link"):
+        TraceWriter(link / "pg.trace")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+def test_sudo_writes_a_trace_in_its_users_own_folder(theirs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SUDO_UID", "65534")
+    monkeypatch.chdir(theirs)
+    writer = TraceWriter("pg.trace", share=True)
+    writer.add_rows(tb.rows(EVENTS))
+    made = writer.finish(files=tb.files(("/db", "data", 4096)), duration_ns=1, recorder={"name": "x"})
+    assert modes(made) == {".": 0o755, "trace.json": 0o644, "events.parquet": 0o644}
+    monkeypatch.setenv("SUDO_UID", "12")
+    with pytest.raises(InputError, match="belongs to user 65534"):
+        TraceWriter("other.trace")
+
+
+def test_sharing_and_closing_follow_no_link(tmp_path: Path) -> None:
+    precious = tmp_path / "precious"
+    precious.touch(0o640)
+    writer = TraceWriter(tmp_path / "x.trace", share=True)
+    (writer.partial / "s").symlink_to(precious)
+    writer.add_rows(tb.rows(EVENTS))
+    writer.finish(files=tb.files(("/db", "data", 4096)), duration_ns=1, recorder={"name": "x"})
+    assert stat.S_IMODE(precious.stat().st_mode) == 0o640
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+def test_root_recovers_nothing_that_another_user_wrote(theirs: Path, tmp_path: Path) -> None:
+    partial = theirs.rename(tmp_path / "x.trace.partial")
+    (partial / "recording.json").write_text("{}")
+    with pytest.raises(InputError, match=r"belongs to user 65534 .* recover it as the user whose it is"):
+        recover(partial)
+
+
+def test_a_cut_recording_is_not_both_shared_and_with_content(tmp_path: Path) -> None:
+    partial = tmp_path / "x.trace.partial"
+    partial.mkdir(mode=0o700)
+    (partial / "recording.json").write_text('{"share": true, "keep_samples": true}')
+    with pytest.raises(InputError, match=r"recording\.json says both share and keep_samples"):
+        recover(partial)
+    assert [path.name for path in partial.iterdir()] == ["recording.json"]

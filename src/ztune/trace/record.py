@@ -509,7 +509,8 @@ def record(
 def recover(partial: Path | str, say: Progress | None = None) -> Trace:
     """Make a trace of a recording that was cut, at ``partial``, as `Recording` left it; return it.
 
-    What came in the recorder's last second may be missing, if it was killed too. Raises InputError.
+    What came in the recorder's last second may be missing, if it was killed too. Raises InputError, also to
+    root where somebody else could have written what is there.
     """
     partial = Path(partial)
     begun_path = partial / _BEGUN
@@ -524,9 +525,15 @@ def recover(partial: Path | str, say: Progress | None = None) -> Trace:
             f" that is a folder NAME.trace{PARTIAL} with {_BEGUN}, and strace leaves none;"
             " remove what is of no use"
         )
+    rights.require_closed(partial, "recover it as the user whose it is")
     lock = _locked(begun_path)
     try:
         begun = json.loads(begun_path.read_text())
+        if begun["share"] and begun["keep_samples"]:
+            raise InputError(
+                f"{begun_path} says both share and keep_samples, which no recording has: a trace that holds "
+                "what is in the database is its recorder's alone; set one of them to false"
+            )
         table = FileTable()
         harvest = recovered(partial, begun["session"], table)
         writer = TraceWriter(

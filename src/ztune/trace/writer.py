@@ -13,7 +13,9 @@ import errno
 import hashlib
 import itertools
 import os
+import shlex
 import shutil
+import stat
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,7 +30,7 @@ from pydantic import ValidationError
 from ztune import __version__
 from ztune.errors import InputError, ZtuneError, unwritten
 from ztune.files import umask
-from ztune.trace import check
+from ztune.trace import check, rights
 from ztune.trace.columns import EVENTS
 from ztune.trace.manifest import (
     EVENTS_FILE,
@@ -57,8 +59,9 @@ class TraceWriter:
     others may read it as far as the umask allows.
 
     As a context manager it aborts if it was not finished. Raises InputError if ``path`` exists, can't be
-    made, or the disk fills up; then nothing is left behind but the files that ``keep`` names. ``again``: the
-    partial trace is there, and is used.
+    made, or the disk fills up; then nothing is left behind but the files that ``keep`` names. Root is refused
+    a folder that somebody else can change (`rights.require_closed`). ``again``: the partial trace is there,
+    and is used.
     """
 
     def __init__(self, path: Path | str, share: bool = False, *, again: bool = False) -> None:
@@ -77,6 +80,11 @@ class TraceWriter:
                 )
             self.partial = self.path.with_name(self.path.name + PARTIAL)
             try:
+                own = shlex.quote(f"/root/{self.path.name}")
+                rights.require_closed(
+                    self.path.parent,
+                    f"take one that root alone can write (--out {own}), or record as the user whose it is",
+                )
                 # Closed from the first moment on, which covers what recorders put there.
                 self.partial.mkdir(mode=0o700, exist_ok=again)
             except FileExistsError:
@@ -165,7 +173,13 @@ class TraceWriter:
     def _close_or_share(self) -> None:
         mode = 0o777 & ~umask() if self._share else 0o700
         for path in (*self.partial.rglob("*"), self.partial):
-            path.chmod(mode if path.is_dir() else mode & 0o666)
+            if path.is_symlink():
+                continue  # none of ours
+            fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+            try:
+                os.fchmod(fd, mode if stat.S_ISDIR(os.fstat(fd).st_mode) else mode & 0o666)
+            finally:
+                os.close(fd)
 
     def abort(self) -> None:
         """Remove what was written but for ``keep``, unless the trace was finished. May be called twice."""

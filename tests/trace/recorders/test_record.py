@@ -177,6 +177,31 @@ def test_what_outlives_the_command_is_not_waited_for(work: Path, recorder: str) 
     assert trace.manifest.duration_ns < 20e9 and time.monotonic() - began < 30
 
 
+def test_what_the_command_left_running_goes_on(work: Path, recorder: str) -> None:
+    script = f"""
+import os, subprocess, sys
+left = '''
+import time
+f = open({str(work / "left")!r}, "w")
+while True:
+    f.write("x"); f.flush(); time.sleep(0.02)
+'''
+child = subprocess.Popen([sys.executable, "-I", "-c", left])
+open({str(work / "pid")!r}, "w").write(str(child.pid))
+"""
+    record(
+        Recording(work.parent / "t.trace", command=[sys.executable, "-I", "-c", script], recorder=recorder)
+    )
+    left = psutil.Process(int((work / "pid").read_text()))
+    try:
+        written = left.io_counters().write_count
+        until(lambda: left.io_counters().write_count > written + 5, "more writes")
+        assert left.status() != psutil.STATUS_TRACING_STOP
+        assert "TracerPid:\t0\n" in Path(f"/proc/{left.pid}/status").read_text()
+    finally:
+        left.kill()
+
+
 def test_lost_events_are_counted_and_said(work: Path, ebpf: str) -> None:
     script = work / "program.py"
     script.write_text(

@@ -15,7 +15,7 @@ import errno
 import os
 import stat
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,6 +33,11 @@ _OPEN = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 class NotOursError(InputError):
     """Somebody else could have written what lies there, so nothing of it is believed."""
+
+    def __init__(self, fault: str, remedy: str = "") -> None:
+        """``fault``: what is wrong, and where. ``remedy``: what would be right, where that can be told."""
+        super().__init__(f"{fault}; {remedy}" if remedy else fault)
+        self.fault = fault
 
 
 @dataclass(slots=True)
@@ -159,13 +164,22 @@ def real(path: Path) -> Path:
     return found.path
 
 
-def check(path: Path) -> None:
+def check(path: Path, *, links: bool = False, trusted: Collection[int] = ()) -> None:
     """Raise NotOursError unless what we make in ``path``, a directory, can't be touched by anybody else.
 
+    Args:
+        path: where.
+        links: links that lead there are followed, as by ``real``.
+        trusted: other users who may own levels of it.
+
     Raises:
+        FileNotFoundError: it is missing.
         OSError: it can't be looked at.
     """
-    _walk(path).close()
+    try:
+        _walk(path, links=links, trusted=trusted).close()
+    except _EndsError:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path)) from None
 
 
 def ensure(path: Path, mode: int = PRIVATE) -> Path:
@@ -288,10 +302,18 @@ class _EndsError(Exception):
         self.path = path
 
 
-def _walk(path: Path, *, make: int | None = None, links: bool = False, theirs: bool = False) -> OwnDirectory:
+def _walk(
+    path: Path,
+    *,
+    make: int | None = None,
+    links: bool = False,
+    theirs: bool = False,
+    trusted: Collection[int] = (),
+) -> OwnDirectory:
     """Return ``path``, of which each level was checked, open for passing only.
 
     ``theirs``: levels may be another user's; links that they could have made are refused all the same.
+    ``trusted``: these users are as good as we are.
     """
     if not path.is_absolute() or (".." in path.parts and not links):
         raise NotOursError(f"{path} is no absolute path")
@@ -299,13 +321,13 @@ def _walk(path: Path, *, make: int | None = None, links: bool = False, theirs: b
     left, followed = deque(path.parts[1:]), 0
     try:
         if not theirs:
-            _require(here, path, os.fstat(here.fd))
+            _require(here, path, os.fstat(here.fd), trusted=trusted)
         while left:
             name = left.popleft()
             try:
                 below = _step(here, name, make, False, path)
             except NotOursError:
-                target = _link(here, name) if links and followed < _MOST_LINKS else None
+                target = _link(here, name, trusted) if links and followed < _MOST_LINKS else None
                 if target is None:
                     raise
                 if theirs:
@@ -327,8 +349,8 @@ def _walk(path: Path, *, make: int | None = None, links: bool = False, theirs: b
             if theirs:
                 continue
             if found.st_dev != before:
-                _require_mount(here, path)
-            _require(here, path, found)
+                _require_mount(here, path, trusted)
+            _require(here, path, found, trusted=trusted)
         return here
     except BaseException:
         here.close()
@@ -367,34 +389,43 @@ def _step(
     return OwnDirectory(path, fd)
 
 
-def _link(here: OwnDirectory, name: str) -> Path | None:
-    """Return where the link ``name`` leads if root or we made it."""
+def _link(here: OwnDirectory, name: str, trusted: Collection[int]) -> Path | None:
+    """Return where the link ``name`` leads if root, we or who is trusted made it."""
     found = here.look(name)
-    if found is None or not stat.S_ISLNK(found.st_mode) or found.st_uid not in (0, os.geteuid()):
+    if found is None or not stat.S_ISLNK(found.st_mode) or found.st_uid not in (0, os.geteuid(), *trusted):
         return None
     return Path(os.readlink(name, dir_fd=here.fd))
 
 
-def _require(here: OwnDirectory, whole: Path, found: os.stat_result, *, last: bool = False) -> None:
+def _require(
+    here: OwnDirectory,
+    whole: Path,
+    found: os.stat_result,
+    *,
+    last: bool = False,
+    trusted: Collection[int] = (),
+) -> None:
     way = f", on the way to {whole}," if here.path != whole else ""
-    ours = (os.geteuid(),) if last else (0, os.geteuid())
+    ours = (os.geteuid(),) if last else (0, os.geteuid(), *trusted)
     if found.st_uid not in ours:
         raise NotOursError(
-            f"{here.path}{way} belongs to {_user(found.st_uid)}, who can change what lies in it; "
-            f"take one that belongs to {_user(os.geteuid())}"
+            f"{here.path}{way} belongs to {_user(found.st_uid)}, who can change what lies in it",
+            f"take one that belongs to {_user(os.geteuid())}",
         )
     others = found.st_mode & 0o022
-    if others == 0o020 and _alone_in(found.st_gid) and not _has_acl(here):
+    alone = others == 0o020 and any(_alone_in(found.st_gid, uid) for uid in (os.geteuid(), *trusted))
+    if alone and not _has_acl(here):
         return
     if others and (last or not found.st_mode & stat.S_ISVTX):
         who = "every user" if others & 0o002 else f"group {found.st_gid}, or others by an ACL,"
         raise NotOursError(
             f"{here.path}{way} can be written by {who} (mode {found.st_mode & 0o7777:04o}), who can change "
-            f"what lies in it; take another, or: chmod go-w {here.path}"
+            "what lies in it",
+            f"take another, or: chmod go-w {here.path}",
         )
 
 
-def _require_mount(here: OwnDirectory, whole: Path) -> None:
+def _require_mount(here: OwnDirectory, whole: Path, trusted: Collection[int]) -> None:
     number = _mount_id(here.fd).rpartition("\t")[2].strip()
     for line in MOUNTS.read_text(encoding="utf-8", errors="surrogateescape").splitlines():
         left, _, right = line.partition(" - ")
@@ -402,21 +433,22 @@ def _require_mount(here: OwnDirectory, whole: Path) -> None:
         if left.split(" ")[0] != number or not kind.startswith("fuse"):
             continue
         user = next((o[8:] for o in options.split(" ")[-1].split(",") if o.startswith("user_id=")), "0")
-        if int(user) not in (0, os.geteuid()):
+        if int(user) not in (0, os.geteuid(), *trusted):
             way = f", on the way to {whole}," if here.path != whole else ""
             raise NotOursError(f"{here.path}{way} is a file system that {_user(int(user))} has mounted")
 
 
-def _alone_in(gid: int) -> bool:
-    """Whether ``gid`` is the group of our own that many systems give each user, with nobody else in it."""
+def _alone_in(gid: int, uid: int) -> bool:
+    """Whether ``gid`` is the group of its own that many systems give each user, here ``uid``, with nobody
+    else in it.
+    """
     import grp
     import pwd
 
-    me = os.geteuid()
-    if me == 0 or gid != os.getegid():
+    if uid == 0 or (uid == os.geteuid() and gid != os.getegid()):
         return False  # more accounts than root are in root's group on some systems
     try:
-        group, name = grp.getgrgid(gid), pwd.getpwuid(me).pw_name
+        group, name = grp.getgrgid(gid), pwd.getpwuid(uid).pw_name
         # By name, too: a directory service does not list whose first group it is.
         members = {*group.gr_mem, *(user.pw_name for user in pwd.getpwall() if user.pw_gid == gid)}
         return group.gr_name == name and members <= {name}

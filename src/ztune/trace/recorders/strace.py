@@ -89,7 +89,8 @@ class StraceSession:
             fcntl.fcntl(self._hold, F_SETPIPE_SZ, PIPE_BYTES)
         command = ["strace", *_OPTIONS, "-o", os.fspath(self._fifo)]
         if start.command:
-            command += ["--seccomp-bpf", "--", *start.command]
+            # Without --seccomp-bpf: with it strace kills at its end what it traces, and can't let go of it.
+            command += ["--", *start.command]
         else:
             command += [f"--attach={pid}" for pid in self._targets]
         try:
@@ -172,7 +173,7 @@ class StraceSession:
             full=bool(self._full),
             exit_status=exit_status,
             warnings=self._warnings(),
-            detail="strace -f" + (" --seccomp-bpf" if self._start.command else ""),
+            detail="strace -f",
         )
 
     def abort(self) -> None:
