@@ -23,6 +23,10 @@ def test_what_is_off_in_each_sample_alike_is_in_the_interval() -> None:
     assert alike("modelled_s", 1) == 0.0
     assert alike("modelled_s", 16) == 2 * alike("modelled_s", 4)
     assert set(ALIKE) == set(SHOWN)
+    # Commits meet in other numbers in a sample of any rate, and not where all is replayed.
+    assert alike("zil_bytes", 1) == 0.0
+    assert alike("zil_bytes", 16) - alike("zil_bytes", 4) == pytest.approx(2 * ALIKE["zil_bytes"])
+    assert alike("zil_bytes", 2) > ALIKE["zil_bytes"]
 
 
 @pytest.mark.parametrize("of", [8, 32])
