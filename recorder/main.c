@@ -11,6 +11,7 @@
  *   pause           a window ends: from now on only calls on names are recorded
  *   resume          the next one begins
  *   sample N        file N is no log by its role: of a sample it may be sampled
+ *   full            nothing more is recorded, as at --max-bytes: the disk is nearly full
  *
  * Ends when the control descriptor closes, when the command ended, or when all the processes named by --pid are gone.
  * Once both files have --max-bytes nothing more is recorded, and the command is waited for.
@@ -69,6 +70,7 @@ static struct {
 	unsigned int nrows;
 	unsigned int sample_of;
 	bool *stopped, *paused;
+	bool told_full;
 	unsigned int *window;
 } r = {.sample_of = 1, .events = {.name = "events.raw"}, .files = {.name = "files.raw"}};
 
@@ -276,6 +278,8 @@ static void obey(const char *line)
 
 	if (!strcmp(line, "pause") || !strcmp(line, "resume"))
 		pause_or_go_on(*line == 'p');
+	else if (!strcmp(line, "full"))
+		r.told_full = true;
 	else if (sscanf(line, "sample %u", &file) == 1)
 		bpf_map_update_elem(map_fd("samplable"), &file, &one, BPF_ANY);
 }
@@ -450,7 +454,7 @@ static int record(int argc, char **argv)
 			flush();
 			flushed = now(CLOCK_MONOTONIC);
 		}
-		if (!full && max_bytes && r.events.written + r.files.written > max_bytes) {
+		if (!full && (r.told_full || (max_bytes && r.events.written + r.files.written > max_bytes))) {
 			full = true;
 			ended = now(CLOCK_MONOTONIC);
 			*r.stopped = true;

@@ -122,7 +122,9 @@ def command(
     except ValueError as error:
         raise InputError(f"--max-size: {error}") from None
     out = out or default_name(command_line, pids)
-    from ztune.trace.record import Recording, record  # here, as what is wrong is said without NumPy and Arrow
+    # Here, as what is wrong is said without NumPy and Arrow.
+    from ztune.trace import headroom
+    from ztune.trace.record import Recording, record
 
     with _progress(bool(pids)) as (say, tick):
         recording = Recording(
@@ -139,7 +141,16 @@ def command(
             max_bytes=max_bytes,
             windows=schedule is not None,
         )
-        trace = record(recording, seconds, (lambda passed: tick(passed, seconds)) if pids else None, schedule)
+        with recording:
+            close = headroom.beside(out.parent, (*paths, *headroom.opened(pids, rules)))
+            if close is not None:
+                output.echo(f"warning: {close}", err=True)
+            passing = (lambda passed: tick(passed, seconds)) if pids else None
+            trace = record(recording, seconds, passing, schedule)
+        if close is None:  # what a command uses is known now
+            used = (Path(file.path) for file in trace.manifest.files if file.role)
+            if (close := headroom.beside(out.parent, used)) is not None:
+                output.echo(f"warning: {close}", err=True)
         if not any(file.role for file in trace.manifest.files):
             try:
                 trace = _proposed(trace, say)

@@ -23,8 +23,9 @@ import numpy.typing as npt
 
 from ztune.databases.rules import NO_ROLE
 from ztune.errors import InputError, MissingError, ZtuneError, reason
-from ztune.trace import rights
+from ztune.trace import headroom, rights
 from ztune.trace.compressibility import TOUCHED, sample_files, with_embedded
+from ztune.trace.headroom import Headroom
 from ztune.trace.manifest import (
     PARTIAL,
     Compressibility,
@@ -64,6 +65,7 @@ _CUT = Warning_(
 )
 _BEGUN = "recording.json"
 _RAW = ("events.raw", "files.raw", "tallies.raw", _BEGUN)  # all that a trace is made of
+_GROWING = ("events.raw", "files.raw")
 _SCRATCH = ("events.raw", "strace.fifo")
 SEED = 1  # of the choice of blocks whose compressibility is measured
 
@@ -144,8 +146,11 @@ class Recording:
         self.sample = sample
         self._max_bytes = max_bytes
         self._table = FileTable()
+        headroom.require(self.out.parent)
         self._writer = TraceWriter(self.out, share)
         self._writer.scratch = _SCRATCH
+        self._headroom = Headroom(self.out.parent, [self._writer.partial / name for name in _GROWING])
+        self._short = False
         try:
             self._mapped = [mapping for pid in self.pids for mapping in mapped_files(pid)]
             self._session = self._recorder.start(
@@ -194,9 +199,13 @@ class Recording:
     def wait(self, seconds: float) -> bool:
         """Wait at most ``seconds``; True once the command ended, or all processes did.
 
-        Raises ZtuneError if the recorder failed; see `finish`.
+        Before the disk is full it has nothing more recorded, as at the largest size. Raises ZtuneError if the
+        recorder failed; see `finish`.
         """
         try:
+            if not self._short and self._headroom.is_short():
+                self._short = True
+                self.session.fill()
             return self.session.wait(seconds)
         except ZtuneError as error:
             self._give_up(error)
@@ -277,6 +286,7 @@ class Recording:
             say=self._say,
             sample=self.sample,
             max_bytes=self._max_bytes,
+            short=self._short,
         )
 
     def _note_beginning(self, share: bool) -> int | None:
@@ -327,6 +337,8 @@ class _Recorded:
     say: Progress
     sample: int
     max_bytes: int
+    short: bool = False
+    """Whether it was to end because its disk was nearly full."""
 
     def write(
         self, harvest: Harvest, started_unix_ns: int, child: int | None, *, complete: bool = True
@@ -376,7 +388,11 @@ class _Recorded:
             *harvest.warnings,
             *_mapping_warnings(selection, mappings, only_read, self.rules),
             *([_dropped_warning(dropped)] if dropped else []),
-            *([_full_warning(self.max_bytes, harvest.duration_ns)] if harvest.full else []),
+            *(
+                [_full_warning(0 if self.short else self.max_bytes, harvest.duration_ns)]
+                if harvest.full
+                else []
+            ),
             *([_COLD] if self.pids and self.warmth is None else []),
             *_left_out_warning(beside),
             # Where events were lost, files may have been used in these.
@@ -723,13 +739,12 @@ def _dropped_warning(dropped: int) -> Warning_:
 
 
 def _full_warning(max_bytes: int, duration_ns: int) -> Warning_:
-    return Warning_(
-        code="full",
-        message=(
-            f"The recording took {format_size(max_bytes)}, the most that it may (--max-size), and ended "
-            f"after {duration_ns / 1e9:.0f} s."
-        ),
-    )
+    """Return the warning of a recording that ended by ``max_bytes``; 0: as its disk was nearly full."""
+    if max_bytes:
+        why = f"took {format_size(max_bytes)}, the most that it may (--max-size),"
+    else:
+        why = "had taken the room that it may on its disk, whose rest is for what else writes there,"
+    return Warning_(code="full", message=f"The recording {why} and ended after {duration_ns / 1e9:.0f} s.")
 
 
 def _left_out_warning(found: UntouchedFiles) -> list[Warning_]:

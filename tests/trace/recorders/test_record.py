@@ -10,9 +10,11 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -23,8 +25,9 @@ from waiting import until
 from ztune.cli.record import command
 from ztune.cli.trace import command as trace_command
 from ztune.errors import InputError, MissingError, ZtuneError
+from ztune.onhost.host import room
 from ztune.onhost.probes import procfs
-from ztune.trace import recorders
+from ztune.trace import headroom, recorders
 from ztune.trace.reader import Trace
 from ztune.trace.record import Recording, record, recover
 from ztune.trace.recorders.ebpf import EVENTS, _frames
@@ -358,7 +361,8 @@ def test_without_rights_the_capabilities_are_named(ebpf: str) -> None:
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="needs root to mount")
-def test_a_full_disk(work: Path, recorder: str) -> None:
+def test_a_full_disk(work: Path, recorder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(room, "spare", lambda _: 1 << 40)  # filled by others faster than we look
     disk = work / "disk"
     disk.mkdir()
     mounted = subprocess.run(
@@ -396,6 +400,97 @@ for i in range(40000):
         assert 0 < writes < 40000
     finally:
         subprocess.run(["umount", str(disk)], check=True)
+
+
+class Disk:
+    """The file system of everything, which others fill, as ``shutil.disk_usage`` has it."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.free = 10 << 30
+        monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(total=100 << 30, free=self.free))
+
+
+def test_no_recording_begins_on_a_disk_that_is_nearly_full(
+    work: Path, recorder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Disk(monkeypatch).free = 2 << 30
+    with pytest.raises(InputError) as refused:
+        Recording(work / "t.trace", command=["touch", str(work / "ran")], recorder=recorder)
+    assert str(refused.value) == (
+        f"the trace is not written to {work}: 2.0 GiB of 100.0 GiB are free there, and 2.0 GiB stay so; "
+        "make room there, or name a folder on another disk by --out"
+    )
+    assert list(work.iterdir()) == []
+
+
+def test_a_recording_of_processes_ends_before_its_disk_is_full(
+    work: Path, recorder: str, writer: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = Disk(monkeypatch)
+
+    def fill(passed: float) -> None:
+        if passed > 1:
+            disk.free = 2 << 30
+
+    trace = record(Recording(work.parent / "t.trace", pids=[writer.pid], recorder=recorder), 60, fill)
+    assert 0.5e9 < trace.manifest.duration_ns < 40e9 and trace.manifest.complete
+    [said] = [w.message for w in trace.manifest.warnings if w.code == "full"]
+    assert "had taken the room that it may on its disk" in said and "--max-size" not in said
+    assert Seen(trace).totals("busy")["WRITE"][0] > 0
+    assert writer.poll() is None
+
+
+def test_a_command_goes_on_when_the_disk_of_its_recording_is_nearly_full(
+    work: Path, recorder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = Disk(monkeypatch)
+    script = f"""
+import os, time
+f = os.open({str(work / "a")!r}, os.O_RDWR | os.O_CREAT)
+for i in range(500):
+    os.pwrite(f, b"x", i); time.sleep(0.01)
+open({str(work / "done")!r}, "w")
+"""
+    recording = Recording(
+        work.parent / "t.trace", command=[sys.executable, "-I", "-c", script], recorder=recorder
+    )
+
+    def fill(passed: float) -> None:
+        if passed > 1.5:
+            disk.free = 2 << 30
+
+    trace = record(recording, while_waiting=fill)
+    assert recording.exit_status == 0 and (work / "done").exists()
+    assert not trace.manifest.complete and "full" in [w.code for w in trace.manifest.warnings]
+    assert 0 < Seen(trace).totals("a")["WRITE"][0] < 500
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_a_trace_beside_what_is_recorded_is_warned_of(work: Path, strace: str, named: bool) -> None:
+    program = [sys.executable, "-I", "-c", f"open({str(work / 'a.db')!r}, 'w').write('x')"]
+    path = ["--path", str(work)] if named else []
+
+    def said(out: Path) -> str:
+        words = ["--recorder", strace, "--role", "**/*.db=data", *path, "--out", str(out), "--", *program]
+        done = CliRunner().invoke(command, words, standalone_mode=False)
+        assert done.exception is None, done.exception
+        return done.stderr
+
+    first = work if named else work / "a.db"
+    sentence = (
+        f"warning: the trace is written to the file system of {first}, which is recorded: it takes room"
+    )
+    assert said(work.parent / "t.trace").count(sentence) == 1
+    if Path("/dev/shm").stat().st_dev != work.stat().st_dev:
+        with tempfile.TemporaryDirectory(dir="/dev/shm") as elsewhere:
+            assert "the file system of" not in said(Path(elsewhere) / "t.trace")
+
+
+def test_files_with_a_role_that_processes_have_open_are_found(work: Path) -> None:
+    with (work / "a.db").open("w") as file, (work / "b").open("w"):
+        found = list(headroom.opened([os.getpid()], RoleRules.parse(["**/*.db=data"])))
+        assert found == [Path(f"/proc/{os.getpid()}/fd/{file.fileno()}")]
+        assert f"file system of {work / 'a.db'}," in (headroom.beside(work.parent, found) or "")
 
 
 def test_who_interrupts_the_end_is_told_how_to_go_on(

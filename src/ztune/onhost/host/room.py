@@ -56,6 +56,34 @@ def is_short(paths: Iterable[Path]) -> bool:
     return False
 
 
+def spare(path: Path) -> int:
+    """Return the bytes that may still be written below ``path``, which may be missing yet: those free beside
+    the reserve; negative where that was begun. Raises OSError."""
+    usage = shutil.disk_usage(_existing(path))
+    return usage.free - reserve(usage.total)
+
+
+def require_spare(what: str, folder: Path, remedy: str) -> None:
+    """Refuse to write what may become large where the reserve of a file system is begun already.
+
+    Args:
+        what: how the sentence calls it.
+        folder: where, which may be missing yet.
+        remedy: what the user can do besides making room.
+
+    Raises:
+        TooLargeError: no more may be written there.
+        OSError: it can't be looked at.
+    """
+    usage = shutil.disk_usage(_existing(folder))
+    keep = reserve(usage.total)
+    if usage.free <= keep:
+        raise TooLargeError(
+            f"{what} is not written to {folder}: {about(usage.free)} of {about(usage.total)} are free there, "
+            f"and {about(keep)} stay so; make room there, or {remedy}"
+        )
+
+
 def reserve(total: int) -> int:
     """Return the bytes that stay free of a file system with ``total`` bytes."""
     return min(RESERVE, int(total * RESERVE_SHARE))

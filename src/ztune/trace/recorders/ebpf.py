@@ -124,6 +124,10 @@ class EbpfSession:
             self._done = message
         return self._done is not None
 
+    def fill(self) -> None:
+        """Record nothing more, as at ``Start.max_bytes``: a command goes on."""
+        self._helper.tell("full")
+
     def pause(self) -> None:
         """End a window: record calls on names alone."""
         self._turn("pause", "paused")

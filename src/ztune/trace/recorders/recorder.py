@@ -43,7 +43,7 @@ class Harvest:
     exit_status: int | None = None  # of the command; negative: the signal that ended it
     warnings: list[Warning_] = field(default_factory=list)
     detail: str = ""
-    full: bool = False  # nothing was recorded any more once there were ``Start.max_bytes``
+    full: bool = False  # nothing was recorded any more once there were ``Start.max_bytes``, or by ``fill``
     windows: Sequence[RecordedWindow] = ()
     tallies: Mapping[int, Tally] | None = None  # of a sample: what was done to each file, by its number
     waits: bool = False  # events tell whose commits their threads had waited for
@@ -80,6 +80,9 @@ class RecorderSession(Protocol):
 
         Raises InputError or MissingError if the recorder failed.
         """
+
+    def fill(self) -> None:
+        """Record nothing more, as at ``Start.max_bytes``: a command goes on."""
 
     def pause(self) -> None:
         """End a window: record calls on names alone. Only of a recorder that is ``in_kernel``."""

@@ -320,6 +320,11 @@ class StraceSession:
             rows["offset"][wrong] -= late
         return rows
 
+    def fill(self) -> None:
+        """Record nothing more, as at ``Start.max_bytes``: a command goes on."""
+        with self._lock:
+            self._full = self._full or time.monotonic_ns() - self._begun
+
     def pause(self) -> None:
         """Not possible: the processes would go on being stopped at each call."""
         raise NotImplementedError
