@@ -32,9 +32,9 @@ ALIKE = {
 together to writes depends on how long the runs of them are. Chosen on bench/sampling.py's recordings at 1/4
 (docs/accuracy.md), and of bytes read on a made-up terabyte at 1/128 (docs/sampling.md)."""
 OF_COMMITS = {"written": 0.03, "write_ops": 0.03, "zil_bytes": 0.04}
-"""Metric → by which share of it samples of any rate may be off together besides: commits meet in other numbers
-where a thread makes some of its calls only. Chosen on RocksDB's 8 GB at 1/2, which writes little but its log
-(docs/accuracy.md)."""
+"""Metric → by which share of it samples of any rate may be off together besides: commits meet in other
+numbers where a thread makes some of its calls only. Chosen on RocksDB's 8 GB at 1/2, which writes little but
+its log (docs/accuracy.md)."""
 
 
 @dataclass(frozen=True)
