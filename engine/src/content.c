@@ -10,6 +10,8 @@
 #include "allzero.h"
 #include "chance.h"
 
+#define MIN(a, b) ((a) < (b) ? (a) : (b))
+
 static uint64_t mix(uint64_t x)
 {
 	return chance_next(&x);
@@ -45,19 +47,8 @@ void content_close(content_t *c)
 	memset(c, 0, sizeof(*c));
 }
 
-void content_fill(const content_t *c, uint32_t file, uint64_t offset, uint64_t len, uint64_t stamp, uint8_t *buf)
+static void stamp_pages(uint64_t offset, uint64_t len, uint64_t stamp, uint8_t *buf)
 {
-	uint64_t done = 0;
-
-	while (done < len) {
-		uint64_t at = offset + done, in = at % CONTENT_CHUNK, n = CONTENT_CHUNK - in;
-		uint64_t chunk = mix(((uint64_t)file << 40) ^ (at / CONTENT_CHUNK)) % c->chunks;
-
-		if (n > len - done)
-			n = len - done;
-		memcpy(buf + done, c->data + chunk * CONTENT_CHUNK + in, n);
-		done += n;
-	}
 	if (stamp == 0)
 		return;
 	for (uint64_t at = (offset + CONTENT_STAMP - 1) / CONTENT_STAMP * CONTENT_STAMP; at + 8 <= offset + len;
@@ -69,4 +60,27 @@ void content_fill(const content_t *c, uint32_t file, uint64_t offset, uint64_t l
 			continue;
 		memcpy(buf + (at - offset), &v, sizeof(v));
 	}
+}
+
+void content_fill(const content_t *c, uint32_t file, uint64_t offset, uint64_t len, uint64_t stamp, uint8_t *buf)
+{
+	for (uint64_t done = 0, n; done < len; done += n) {
+		uint64_t at = offset + done, in = at % CONTENT_CHUNK;
+		uint64_t chunk = mix(((uint64_t)file << 40) ^ (at / CONTENT_CHUNK)) % c->chunks;
+
+		n = MIN(CONTENT_CHUNK - in, len - done);
+		memcpy(buf + done, c->data + chunk * CONTENT_CHUNK + in, n);
+	}
+	stamp_pages(offset, len, stamp, buf);
+}
+
+void content_in_turn(const content_t *c, uint64_t offset, uint64_t len, uint64_t stamp, uint8_t *buf)
+{
+	for (uint64_t done = 0, n; done < len; done += n) {
+		uint64_t at = (offset + done) % c->len;
+
+		n = MIN(c->len - at, len - done);
+		memcpy(buf + done, c->data + at, n);
+	}
+	stamp_pages(offset, len, stamp, buf);
 }

@@ -28,4 +28,7 @@ void content_close(content_t *c);
  */
 void content_fill(const content_t *c, uint32_t file, uint64_t offset, uint64_t len, uint64_t stamp, uint8_t *buf);
 
+/* Fills it likewise with the pool from its start to its end, and again: so many bytes as it has are all of it. */
+void content_in_turn(const content_t *c, uint64_t offset, uint64_t len, uint64_t stamp, uint8_t *buf);
+
 #endif

@@ -165,16 +165,19 @@ typedef struct {
 /* Loads some records with the content of what is not touched, to know what one comes to; they are gone again after. */
 static int weigh_untouched(const rfile_t *like, weighed_t *w)
 {
+	/* All of the content as often: what a part of it comes to is chance. */
 	uint64_t rs = R.spec->datasets[like->dataset].recordsize, records = MAX(LOADED_LEAST, LOADED_BYTES / rs);
+	uint64_t all = MAX(like->untouched->len / rs, 1);
 	fl_file_t *root = fl_root(R.vols[like->dataset]), *file;
 	bool commit;
 	int error;
 
 	if ((error = fl_create(root, UNTOUCHED, &files_new, &file, &commit)) != 0)
 		return replay_failed(error, "Creating records like those of", like);
+	records = (records + all - 1) / all * all;
 	sampled_count();
 	for (uint64_t i = 0; i < records; i++) {
-		content_fill(like->untouched, like->id, i * rs, rs, CONTENT_LOADED + like->id, R.buf);
+		content_in_turn(like->untouched, i * rs, rs, CONTENT_LOADED + like->id, R.buf);
 		if ((error = fl_write(file, i * rs, R.buf, rs, 0, &commit)) != 0)
 			return replay_failed(error, "Writing records like those of", like);
 		group_grew(like->pool, rs);

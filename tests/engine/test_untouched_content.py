@@ -51,6 +51,18 @@ def test_what_is_not_touched_takes_space_alone(tmp_path: Path, noise: Path, half
     assert [one["name"] for one in found["model"]["by_role"]] == ["data"]
 
 
+def test_all_of_the_content_is_weighed(tmp_path: Path, noise: Path, half: Path) -> None:
+    """What an eighth of a content comes to is chance: here one MiB of sixteen is noise."""
+    mixed = tmp_path / "mixed.bin"
+    mixed.write_bytes(noise.read_bytes()[:MIB] + half.read_bytes()[:MIB] * 15)
+    space = [
+        replay(tmp_path, of_two(noise, what, load="touched"), in_the_first_eighth(2400))["measure"]["space"]
+        for what in (mixed, half)
+    ]
+    more = space[0]["allocated"] - space[1]["allocated"]
+    assert more == pytest.approx((SIZE - TOUCHED) * 3 / 8 / 16, rel=0.05)
+
+
 @pytest.mark.parametrize("load", ["all", "touched"])
 def test_what_is_there_to_be_read_may_be_something_else(
     tmp_path: Path, noise: Path, half: Path, load: str
