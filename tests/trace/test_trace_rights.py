@@ -96,7 +96,7 @@ def record(out: Path, *flags: str) -> Result:
 def test_record_closes_its_trace(tmp_path: Path) -> None:
     done = record(tmp_path / "a.trace", "--samples", "--json")
     assert done.exception is None, done.exception
-    assert json.loads(done.output)["samples"]
+    assert json.loads(done.stdout)["samples"]
     found = modes(tmp_path / "a.trace")
     assert {m for name, m in found.items() if name.endswith((".bin", ".json", ".parquet"))} == {0o600}
     assert {found["."], found["samples"]} == {0o700}
