@@ -1,11 +1,15 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
+import evidence as ev
 import numpy as np
 import pytest
 
-from ztune.analysis.sampled import ALIKE, SHOWN, alike, half_width
+from ztune.analysis.sampled import ALIKE, SHOWN, alike, error, half_width, sentence
+from ztune.store.records import Trial
+from ztune.study import Layout
 
 
 def test_one_sample_says_nothing_of_how_far_off_it_is() -> None:
@@ -37,3 +41,19 @@ def test_the_interval_covers_the_whole_in_nineteen_of_twenty_cases(of: int) -> N
         parts = regions.reshape(of, -1).sum(axis=1) * of
         covered += abs(parts[0] - parts.mean()) <= half_width(parts[:4].tolist(), of)
     assert 0.93 <= covered / times <= 0.995
+
+
+def test_the_choice_is_held_against_the_base_sample_by_sample() -> None:
+    base, other = ev.layouts()[:2]
+
+    def of(layout: Layout, condition: str, seconds: float) -> Trial:
+        made = ev.trial(layout, 1, {"model": {"modelled_s": seconds}}, baseline=layout is base)
+        return replace(made, target=f"replay, {condition}" if condition else "replay")
+
+    run = ev.run(options={"sample": 4, "region": 1 << 20})
+    mine = [of(base, "", 10.0), of(base, "part 1", 20.0), of(other, "", 5.0), of(other, "part 1", 12.0)]
+    found = error(run, mine)
+    assert found is not None and found.times == (0.5, 0.6)
+    assert "the layout that the screening ended with has ×0.50 to ×0.60 of" in sentence(run, mine)
+    alone = error(run, mine[:2])
+    assert alone is not None and alone.times is None

@@ -210,11 +210,11 @@ def test_a_part_of_the_data_stands_for_all(engine: Engine, tmp_path: Path) -> No
         assert trial.measure["space"]["allocated"] == pytest.approx(space["allocated"], rel=0.03)
     found = sampled.error(done, trials)
     assert found is not None and found.samples == 4 and set(found.within) >= {"modelled_s", "written"}
-    assert found.times is not None and 0 < found.times[0] <= found.times[1]
+    assert found.times is None  # the base alone was tried
     said = sampled.sentence(done, trials)
     assert said.startswith("1/4 of the data is replayed: modelled time ±")
     assert "A sample has one region of 1M in 4" in said
-    assert "Sample by sample the layout that the screening ended with has ×" in said
+    assert "Sample by sample" not in said
     # The right part again.
     result = rerun(record, trace, engine).result
     assert result is not None
