@@ -32,7 +32,7 @@ WIDEST = 100
 ROOM = 23
 _MORE = "--why"
 _LABEL = 11  # columns of what stands before each part
-AS_IT_IS = "as the base"
+AS_THE_BASE = "as the base"
 _PLACES = {
     "mount": " in user space",
     "mount, modelled disks": " in user space, modelled disks",
@@ -361,7 +361,7 @@ def _label(label: str) -> Text:
 def _role(role: BriefRole, width: int, most: int, label: str) -> list[Text]:
     room = width - _LABEL
     if not role.settings:
-        return _part(label, _fold(f"{role.where}: {AS_IT_IS}", room, most, hang=2), "dim")
+        return _part(label, _fold(f"{role.where}: {AS_THE_BASE}", room, most, hang=2), "dim")
     for shown in range(len(role.settings), -1, -1):
         left = len(role.settings) - shown
         # One that is longer than a line is broken before what it is now.

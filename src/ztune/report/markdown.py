@@ -46,7 +46,8 @@ def together(r: JointRecommendation, words: Sequence[str]) -> str:
 def _head(shown: briefs.Brief) -> list[str]:
     out = [f"### {escaped(shown.head)}", "", escaped(shown.evidence), ""]
     rows = [
-        (escaped(role.where), "; ".join(map(_code, role.settings)) or briefs.AS_IT_IS) for role in shown.roles
+        (escaped(role.where), "; ".join(map(_code, role.settings)) or briefs.AS_THE_BASE)
+        for role in shown.roles
     ]
     out += _table(("where", "set"), rows, raw=(0, 1))
     if shown.figures:
