@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import shutil
-import signal
 import subprocess
 import threading
 import time
@@ -108,13 +108,12 @@ def test_entries_are_imported_and_proved(server: str, imports: int, parent: Path
 
 def _watch(pid: int, found: list[object]) -> None:
     """Note what listens among the descendants of ``pid``, as long as it lives."""
-    try:
-        while True:
+    while psutil.pid_exists(pid):
+        with contextlib.suppress(psutil.Error):
             for child in psutil.Process(pid).children(recursive=True):
-                found += [one for one in child.net_connections() if one.status == psutil.CONN_LISTEN]
-            time.sleep(0.05)
-    except psutil.Error:
-        pass
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    found += [one for one in child.net_connections() if one.status == psutil.CONN_LISTEN]
+        time.sleep(0.05)
 
 
 @pytest.mark.parametrize("server", MOSTLY)
@@ -231,8 +230,10 @@ def _kill_import(shell: int, data: Path) -> None:
     while not any(path.suffix in (".db", ".jdb") for path in data.rglob("*")):
         time.sleep(0.01)
     for child in psutil.Process(shell).children(recursive=True):
-        if child.name() in ("ns-slapd", "java"):
-            os.kill(child.pid, signal.SIGKILL)
+        # One of the shell's small programs may end between two looks.
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if child.name() in ("ns-slapd", "java"):
+                child.kill()
 
 
 @pytest.mark.parametrize(

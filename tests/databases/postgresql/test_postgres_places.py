@@ -153,12 +153,8 @@ def test_a_server_that_does_not_stop_is_forced_and_told(
     family = [Identity.of(pid), *descendants(pid)]
     monkeypatch.setattr(postgres, "STOP_SECONDS", 0.2)
     # Its checkpointer stands still, so the last checkpoint never comes; SIGQUIT doesn't wait for it.
-    [checkpointer] = [
-        process.pid
-        for process in descendants(pid)
-        if b"checkpointer" in Path(f"/proc/{process.pid}/cmdline").read_bytes()
-    ]
-    os.kill(checkpointer, signal.SIGSTOP)
+    asked = "SELECT pid FROM pg_stat_activity WHERE backend_type = 'checkpointer'"
+    os.kill(int(workload.job.server.value(asked)), signal.SIGSTOP)
     with pytest.raises(ZtuneError, match=r"did not shut down in order within 0 s and was (killed|stopped)"):
         workload.stop()
     assert not any(process is not None and process.alive() for process in family)
