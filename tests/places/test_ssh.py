@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+import children
 import pytest
 from fake_place import PROGRAM, layouts, study
 
@@ -227,3 +229,30 @@ def test_hosts() -> None:
     assert host("ssh://db7")._destination == "db7" and host("ssh://db7").shared(Path("/")) is None
     assert (host("ssh://u@h:22")._destination, host("ssh://u@h:22")._port) == ("u@h", 22)
     assert module._LOST == 255
+
+
+@pytest.mark.root
+def test_the_sockets_of_a_killed_client_are_removed_by_the_next(there: Path, tmp_path: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("the stand-in host is this one, and trials need root there")
+    code = (
+        "from ztune.places.placing import Placing; from ztune.places.ssh import Ssh\n"
+        "with Ssh('ssh://me@host', Placing(parents={'*': 'tank/ztune'})): print(flush=True); input()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        env=children.environment() | {"PATH": os.environ["PATH"]},
+    ) as client:  # fmt: skip
+        assert client.stdout is not None and client.stdout.readline()
+        (left,) = sockets(tmp_path)
+        with host():
+            assert left in sockets(tmp_path)  # it lives
+        client.kill()
+    assert sockets(tmp_path) == [left]
+    with host():
+        assert len(sockets(tmp_path)) == 1 and not left.exists()
+    assert sockets(tmp_path) == []
+
+
+def sockets(folder: Path) -> list[Path]:
+    return [path for path in folder.iterdir() if path.name.startswith("ztune-ssh-")]

@@ -16,7 +16,7 @@ from ztune.cli._options import option, takes
 from ztune.errors import InputError, MissingError, ZtuneError
 from ztune.fleet import kept
 from ztune.native import openzfs as versions
-from ztune.places import bundle, loaded, mount_points
+from ztune.places import bundle, loaded, mount_points, temporary
 from ztune.places import named as places
 from ztune.places.channel import Place, ask, states
 from ztune.places.placing import Placing
@@ -59,8 +59,10 @@ def command(
     It destroys only what a trial's journal or ztune's own properties say ztune made, and looks at each
     thing again on the live system first. What may be somebody else's stays and is named. A journal that
     another user could have written is not believed. Trials that still run are left alone, and so is a version
-    of OpenZFS that anything works with. Traces and series in the state directory that no run goes
-    with are named, and left to you, also where this user is not root and more can't be looked at.
+    of OpenZFS that anything works with. What a ztune of this user's had for the time of one command only, in
+    /tmp, in memory or in the state directory, and left where it was killed, is removed too. Traces and series
+    in the state directory that no run goes with are named, and left to you, also where this user is not root
+    and more can't be looked at.
 
     \b
     Examples:
@@ -82,6 +84,7 @@ def command(
         return _openzfs(yes, as_json)
     place: Place
     alone: list[Path] = []
+    ours: list[Path] = []
     if run_id is not None:
         with Store.open() as store:
             found = resolve(run_id, "run", store=store)
@@ -98,6 +101,8 @@ def command(
     else:
         # Where pools go does not matter for removing them.
         place = places.make(on, None if on == "mount" else Placing(files="/"))
+        if on in ("local", "mount"):
+            ours = _temporary(yes)
         if on == "local":
             with Store.open() as store:
                 alone = orphans(store)
@@ -115,12 +120,12 @@ def command(
                 raise
             if as_json:  # null: not looked at
                 unknown = {"trials": None, "datasets": None}
-                output.print_json({"state": place.state, **unknown, "orphans": [str(path) for path in alone]})
+                output.print_json({"state": place.state, **unknown, **_beside(alone, ours)})
             raise MissingError(
                 "what trials left on this host was not looked at, since that takes root: `sudo ztune clean` "
                 "looks; `ztune clean --on mount` names what trials on a mount left, without root"
             ) from None
-        return _clean(place, yes, as_json, alone)
+        return _clean(place, yes, as_json, _beside(alone, ours))
 
 
 def _of_rack(rack: Rack, yes: bool, as_json: bool) -> int:
@@ -145,9 +150,27 @@ def _of_rack(rack: Rack, yes: bool, as_json: bool) -> int:
     return code
 
 
-def _clean(place: Place, yes: bool, as_json: bool, alone: Sequence[Path] = ()) -> int:
+def _temporary(yes: bool) -> list[Path]:
+    """Return what a ztune that was killed left here of its own; say it, and with ``yes`` remove it."""
+    found = temporary.left_here()
+    if yes:
+        temporary.remove_left_here()
+    for path in found:
+        gone = yes and not path.exists()
+        what = "removed what a ztune that was killed left" if gone else "a ztune that was killed left"
+        output.echo(f"{what}: {output.line(str(path))}", err=True)
+    if found and not yes:
+        output.echo("--yes removes it, and so does the next ztune that needs such a thing", err=True)
+    return found
+
+
+def _beside(alone: Sequence[Path], ours: Sequence[Path]) -> dict[str, Any]:
+    return {"orphans": [str(path) for path in alone], "temporary": [str(path) for path in ours]}
+
+
+def _clean(place: Place, yes: bool, as_json: bool, beside: Mapping[str, Any] | None = None) -> int:
     program = place.put(bundle.build())
-    found = _found(place, program) | {"orphans": [str(path) for path in alone]}
+    found = {**_found(place, program), **(beside or _beside((), ()))}
     trials, datasets = found["trials"], found["datasets"]
     if as_json:
         output.print_json(found)

@@ -15,7 +15,6 @@ import shlex
 import shutil
 import socket
 import subprocess
-import tempfile
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -23,8 +22,10 @@ from urllib.parse import urlsplit
 
 from ztune.errors import InputError, MissingError, ZtuneError
 from ztune.onhost.host import own_directory
+from ztune.places import temporary
 from ztune.places.channel import STATE, Channel, Lost, ProcessChannel
 from ztune.places.placing import Placing
+from ztune.places.temporary import Temporary
 from ztune.places.users_host import UsersHost
 
 CONNECT_S = 20
@@ -128,7 +129,7 @@ class Ssh(UsersHost):
         """Take a URL such as ``ssh://user@host:22`` or ``ssh://alias``. Raises InputError."""
         host, self._destination, self._port = parse_url(url)
         super().__init__(url.rstrip("/"), host, placing, state)
-        self._folder: Path | None = None
+        self._sockets: Temporary | None = None
         self._python = ""
         self._home = ""
         self._there: set[str] = set()
@@ -142,7 +143,7 @@ class Ssh(UsersHost):
         if shutil.which("ssh") is None:
             raise MissingError("the OpenSSH client `ssh` is not installed; install openssh-client")
         # Short: a socket's path takes about 100 bytes.
-        self._folder = Path(tempfile.mkdtemp(prefix="ztune-ssh-", dir=_runtime()))
+        self._sockets = Temporary.make(temporary.CONNECTION, temporary.runtime())
         try:
             _CONNECTED.add(self._own)
             self._probe()
@@ -155,7 +156,7 @@ class Ssh(UsersHost):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """End the shared connection."""
-        if self._folder is None:
+        if self._sockets is None:
             return
         if self._there:
             with contextlib.suppress(ZtuneError):
@@ -165,20 +166,20 @@ class Ssh(UsersHost):
                 [*self._ssh(), "-O", "exit", self._destination],
                 stdin=subprocess.DEVNULL, capture_output=True, timeout=10, check=False,
             )  # fmt: skip
-        shutil.rmtree(self._folder, ignore_errors=True)
+        self._sockets.remove()
         _CONNECTED.discard(self._own)
-        self._folder = None
+        self._sockets = None
         self._about = None
         self._there.clear()
 
     def _ssh(self) -> list[str]:
-        assert self._folder is not None
+        assert self._sockets is not None
         words = ["ssh", "-T", "-o", "BatchMode=yes", "-o", f"ConnectTimeout={CONNECT_S}", *_ALIVE]
         words += [
             "-o",
             "ControlMaster=auto",
             "-o",
-            f"ControlPath={self._folder}/%C",
+            f"ControlPath={self._sockets.path}/%C",
             "-o",
             "ControlPersist=60",
         ]
@@ -306,13 +307,3 @@ def _is_dead(name: str) -> bool:
         return abs(psutil.Process(int(rest[0])).create_time() - int(rest[1])) > 2.0
     except psutil.Error:
         return True
-
-
-def _runtime() -> str:
-    """Return where the shared connection's socket goes: with `sudo -E` the variable names the caller's."""
-    path = os.environ.get("XDG_RUNTIME_DIR", "")
-    try:
-        own_directory.check(Path(path))
-    except (OSError, own_directory.NotOursError):
-        return "/tmp"
-    return path
