@@ -34,6 +34,7 @@ def test_clean_names_what_no_run_goes_with_also_without_root(
 
     monkeypatch.setenv("ZTUNE_HOME", str(tmp_path))
     monkeypatch.setattr(temporary, "left_here", lambda: [])
+    monkeypatch.setattr(temporary, "remove_left_here", lambda: None)
     monkeypatch.setattr(Local, "__enter__", refused)
     left = paths.traces() / "left.trace"
     left.mkdir()

@@ -51,6 +51,12 @@ def command(
         help="Instead, remove the versions of OpenZFS that `ztune setup openzfs` unpacked, "
         "and the programs that were built against them.",
     ),
+    forget: str | None = option(
+        "--forget",
+        metavar="[TRIAL:]DISK",
+        help="Instead, forget a disk that clean-up refuses since it is somebody else's by now, of all dead "
+        "trials or of one, and a pool that can't be removed without it. It is neither opened nor changed.",
+    ),
     yes: bool = option("--yes", help="Do it. Without --yes it is only shown."),
     as_json: bool = option("--json", help="Print what is left, as JSON."),
 ) -> int:
@@ -72,12 +78,13 @@ def command(
       ztune clean --on mount             what trials on a mount left, without root
       ztune clean --run 7f3k2a           where that run ran
       ztune clean --prepared             the loaded databases and pools in the cache, and their sizes
+      ztune clean --forget /dev/sdb      which dead trials had that disk, and why it is refused
       ztune clean --openzfs --yes        other versions of OpenZFS: `ztune setup openzfs` brings them again
 
     Exit code 1 if something stayed, 3 if this user may not look.
     """
-    if prepared and openzfs:
-        raise InputError("--prepared and --openzfs are two things to remove; give one of them")
+    if prepared + openzfs + (forget is not None) > 1:
+        raise InputError("--prepared, --openzfs and --forget are things of their own; give one of them")
     if prepared:
         return _prepared(yes, as_json)
     if openzfs:
@@ -92,6 +99,8 @@ def command(
             output.echo(f"run {found.id} left nothing: it was {'in a lab' if found.measured else 'a replay'}")
             return 0
         again = places.again(found)
+        if isinstance(again, Rack) and forget is not None:
+            raise InputError(f"run {found.id} ran on several hosts; say whose disk it is, by --on ssh://HOST")
         if isinstance(again, Rack):
             return _of_rack(again, yes, as_json)
         place = again
@@ -101,9 +110,9 @@ def command(
     else:
         # Where pools go does not matter for removing them.
         place = places.make(on, None if on == "mount" else Placing(files="/"))
-        if on in ("local", "mount"):
+        if on in ("local", "mount") and forget is None:
             ours = _temporary(yes)
-        if on == "local":
+        if on == "local" and forget is None:
             with Store.open() as store:
                 alone = orphans(store)
             for path in alone[:_SHOWN]:
@@ -125,6 +134,8 @@ def command(
                 "what trials left on this host was not looked at, since that takes root: `sudo ztune clean` "
                 "looks; `ztune clean --on mount` names what trials on a mount left, without root"
             ) from None
+        if forget is not None:
+            return _forget(place, forget, yes, as_json)
         return _clean(place, yes, as_json, _beside(alone, ours))
 
 
@@ -190,9 +201,55 @@ def _clean(place: Place, yes: bool, as_json: bool, beside: Mapping[str, Any] | N
     left = trial.clean(place, program, _say, waits=_say).stayed
     for sentence in left:
         output.echo(f"stayed: {output.line(sentence)}", err=True)
+    if any(sentence.startswith("disk ") for sentence in left):
+        said = "a disk that is somebody else's for good: `ztune clean --forget DISK` has it looked at no more"
+        output.echo(said, err=True)
     if not left:
         output.echo("done: all of it is gone", err=as_json)
     return 1 if left else 0
+
+
+def _forget(place: Place, named: str, yes: bool, as_json: bool) -> int:
+    """Have dead trials at ``place`` forget a disk, or say what they know of it."""
+    of_trial, _, disk = named.rpartition(":") if not named.startswith("/") else ("", "", named)
+    if not disk.startswith("/"):
+        raise InputError(f"--forget {named}: {disk} is no path of a disk; write it as `ztune clean` shows it")
+    program = place.put(bundle.build())
+    found: list[dict[str, Any]] = []
+    for state in states(place):
+        words = ["forget", "--state", state, "--disk", disk]
+        words += [*(["--trial", of_trial] if of_trial else []), *(["--yes"] if yes else [])]
+        found += _answer(place, program, words, state).get("things", [])
+    if not found:
+        raise InputError(
+            f"no dead trial on {place.name} has a disk {named}; `ztune clean` names what each has"
+        )
+    if as_json:
+        output.print_json(found)
+    else:
+        for one in found:
+            _show_forgotten(one)
+        if any(one["kind"] == "disk" and not one["named"] and not one["why"] for one in found):
+            output.echo(
+                "A disk that is forgotten with its pool keeps the trial's labels: wipe it if it is yours."
+            )
+        if not yes:
+            output.echo("Nothing was changed; --yes has it forgotten, and changes nothing on any disk.")
+    return 1 if yes and not all(one["forgotten"] for one in found) else 0
+
+
+def _show_forgotten(one: dict[str, Any]) -> None:
+    about = [text for text in (one["identity"], amount(one["size"]) if one["size"] else "") if text]
+    thing = f"{one['kind']} {one['name']}" + (f" ({', '.join(about)})" if about else "")
+    output.echo(f"trial {output.line(one['trial'])}: {output.line(thing)}")
+    if one["refused"]:
+        output.echo(f"  refused before: {output.line(one['refused'])}")
+    if one["why"]:
+        output.echo(f"  not to be forgotten: {output.line(one['why'])}; `ztune clean --yes` looks at it")
+    elif one["forgotten"]:
+        output.echo("  forgotten; nothing on it was changed")
+    else:
+        output.echo("  would be forgotten: clean-up would look at it no more")
 
 
 def _say(text: str) -> None:
@@ -203,17 +260,26 @@ def _found(place: Place, program: str) -> dict[str, Any]:
     """Return what is left in the state directories of a place, as one answer. Raises ZtuneError."""
     found: dict[str, Any] = {"state": place.state, "trials": [], "datasets": []}
     for state in states(place):
-        code, out, errors = ask(place, ["python3", program, "list", "--state", state])
-        if code != 0:
-            said = errors.splitlines()[-1] if errors else f"listing failed with exit code {code}"
-            if code == InputError.exit_code and state != place.state:
-                output.echo(f"left alone: {output.line(said)}", err=True)
-                continue
-            raise ZtuneError(said)
-        answer = json.loads(out.splitlines()[-1])
+        answer = _answer(place, program, ["list", "--state", state], state)
         found["trials"] += [{"state": state, **one} for one in answer.get("trials", [])]
         found["datasets"] += answer.get("datasets", [])
     return found
+
+
+def _answer(place: Place, program: str, words: list[str], state: str) -> dict[str, Any]:
+    """Return what the trial program says of a state directory; nothing of an old one that is not root's.
+
+    Raises ZtuneError.
+    """
+    code, out, errors = ask(place, ["python3", program, *words])
+    if code != 0:
+        said = errors.splitlines()[-1] if errors else f"{words[0]} failed with exit code {code}"
+        if code == InputError.exit_code and state != place.state:
+            output.echo(f"left alone: {output.line(said)}", err=True)
+            return {}
+        raise ZtuneError(said)
+    answer: dict[str, Any] = json.loads(out.splitlines()[-1])
+    return answer
 
 
 def _show(one: dict[str, Any]) -> None:
