@@ -11,6 +11,10 @@ import platformdirs
 from ztune.errors import InputError
 from ztune.onhost.host import own_directory
 
+SCRATCH = "scratch"
+GUEST = "lab-"
+"""How the names in ``scratch`` begin of what the lab has there: of its guests and of their disks."""
+
 
 def home() -> Path:
     """Return the state directory, made if missing.
@@ -64,7 +68,7 @@ def cache() -> Path:
 
 def scratch() -> Path:
     """Return the directory for what lives no longer than a trial."""
-    return below(home(), "scratch")
+    return below(home(), SCRATCH)
 
 
 def traces() -> Path:

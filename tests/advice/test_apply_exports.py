@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -258,9 +259,85 @@ def test_json(machine: Machine) -> None:
     assert json.loads(exports.as_json(recommendation, {}, None))["plan"] is None
 
 
+def test_ansible_compares_guids_before_the_first_change_and_right_before_each(machine: Machine) -> None:
+    recommendation = recommended(DIRECT)
+    live = read(Host(), MAPPING.values())
+    plan = build(recommendation, MAPPING, live)
+    text = exports.ansible(recommendation, MAPPING, plan)
+    said = text.replace("\n# ", " ")
+    assert f"For {live.host}, and for these datasets alone, by their guids: tank/pg 2, tank/pg/wal 3." in said
+    found = tasks(text)
+
+    def guid_of(task: dict[str, Any]) -> tuple[str, str] | None:
+        argv = task.get("ansible.builtin.command", {}).get("argv", [])
+        if "guid" not in argv:
+            return None
+        register = task["register"]
+        same = jinja2.Environment().compile_expression(task["failed_when"])
+        for guid in ("2", "3"):
+            if not same(**{register: {"rc": 0, "stdout": f"{guid}\n"}}):
+                assert same(**{register: {"rc": 1, "stdout": f"{guid}\n"}})
+                assert same(**{register: {"rc": 0, "stdout": f"{guid}{guid}"}})
+                assert same(**{register: {"rc": 0, "stdout": ""}})
+                assert task["check_mode"] is False and task["changed_when"] is False
+                return argv[-1], guid
+        raise AssertionError(task)
+
+    assert [guid_of(task) for task in found[:2]] == [("tank/pg", "2"), ("tank/pg/wal", "3")]
+    sets = [i for i, task in enumerate(found) if "community.general.zfs" in task]
+    assert len(sets) == 4  # direct apart, since an OpenZFS may lack it
+    for i in sets:
+        name = found[i]["community.general.zfs"]["name"]  # type: ignore[index]
+        assert (guid_of(found[i - 1]) or "")[0] == name
+    # Nothing is known of hosts that were not looked at.
+    assert "guid" not in exports.ansible(recommendation, MAPPING)
+    assert "guid" not in "".join(exports.ansible_role(recommendation, MAPPING).values())
+
+
+def test_a_guid_that_is_none_is_no_part_of_an_expression(machine: Machine) -> None:
+    machine.change(lambda s: s["datasets"]["tank/pg"].update(guid="2' or true or '{{ 1 }}"))
+    recommendation = recommended(CHANGES)
+    plan = build(recommendation, MAPPING, read(Host(), MAPPING.values()))
+    first, *_ = tasks(exports.ansible(recommendation, MAPPING, plan))
+    failed = "ztune_first_0.rc != 0 or (ztune_first_0.stdout | trim) != 'not known'"
+    assert first["failed_when"] == failed and "{{" not in str(first)
+
+
 @pytest.mark.skipif(shutil.which("ansible-playbook") is None, reason="needs ansible-playbook")
-def test_ansible_does_it_and_a_second_run_changes_nothing(machine: Machine, tmp_path: Path) -> None:
-    (tmp_path / "tasks.yml").write_text(exports.ansible(recommended(CHANGES), MAPPING))
+@pytest.mark.parametrize("when", ["before", "meanwhile"])
+def test_ansible_sets_nothing_on_another_dataset_of_that_name(
+    machine: Machine, tmp_path: Path, when: str
+) -> None:
+    recommendation = recommended(CHANGES)
+    plan = build(recommendation, MAPPING, read(Host(), MAPPING.values()))
+    found = tasks(exports.ansible(recommendation, MAPPING, plan))
+    state = os.environ["FAKE_ZFS"]
+    swap: dict[str, object] = {
+        "name": "somebody makes the dataset anew",
+        "ansible.builtin.command": {"argv": ["sed", "-i", 's/"guid": "3"/"guid": "77"/', state]},
+    }
+    last = max(i for i, task in enumerate(found) if "community.general.zfs" in task)
+    found.insert(0 if when == "before" else last - 1, swap)
+    plays = [{"hosts": "localhost", "connection": "local", "gather_facts": False, "tasks": found}]
+    (tmp_path / "play.yml").write_text(yaml.safe_dump(plays, sort_keys=False))
+    before = machine.local("tank/pg/wal")
+    done = subprocess.run(
+        ["ansible-playbook", str(tmp_path / "play.yml")], capture_output=True, text=True, timeout=250
+    )
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert "tank/pg/wal is the dataset that was compared: its guid is 3" in done.stdout
+    assert ("recordsize" in machine.local("tank/pg")) == (when == "meanwhile")
+    assert machine.local("tank/pg/wal") == before
+
+
+@pytest.mark.skipif(shutil.which("ansible-playbook") is None, reason="needs ansible-playbook")
+@pytest.mark.parametrize("compared", [False, True])
+def test_ansible_does_it_and_a_second_run_changes_nothing(
+    machine: Machine, tmp_path: Path, compared: bool
+) -> None:
+    recommendation = recommended(CHANGES)
+    plan = build(recommendation, MAPPING, read(Host(), MAPPING.values())) if compared else None
+    (tmp_path / "tasks.yml").write_text(exports.ansible(recommendation, MAPPING, plan))
     (tmp_path / "play.yml").write_text(
         "- hosts: localhost\n  connection: local\n  gather_facts: false\n"
         "  tasks:\n    - ansible.builtin.import_tasks: tasks.yml\n"

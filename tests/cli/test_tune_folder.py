@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,7 +15,10 @@ from click.testing import CliRunner
 from ztune import paths
 from ztune.cli import _recording, _tune
 from ztune.cli.main import ztune
-from ztune.errors import ZtuneError
+from ztune.databases.workload import Workload
+from ztune.errors import InputError, ZtuneError
+from ztune.runs import recordings
+from ztune.runs.recordings import KeptJob
 from ztune.trace import record
 
 
@@ -53,6 +57,47 @@ def test_a_recording_whose_job_was_not_done_is_removed(
     with pytest.raises(ZtuneError, match="a row is missing"):
         _recording.record_workload(Mock(), "auto", tmp_path / "a.trace")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_room_is_looked_for_before_each_recording_of_a_series(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    free, filled = {"GiB": 3.0}, list[Workload]()
+
+    def usage(path: Path) -> Any:
+        here = tmp_path in (path, *path.parents)
+        return SimpleNamespace(total=100 << 30, free=int((free["GiB"] if here else 90) * 2**30))
+
+    @contextlib.contextmanager
+    def running(workload: Workload, **_: object) -> Any:
+        filled.append(workload)
+        yield Mock(**{"role_paths.return_value": {}, "info.return_value": {"name": "x"}})
+
+    class Recording:
+        def __init__(self, out: Path, **_: object) -> None:
+            self.trace = out
+
+        def __enter__(self) -> None:
+            pass
+
+        def __exit__(self, *_: object) -> None:
+            self.trace.mkdir()
+            free["GiB"] -= 1
+
+    monkeypatch.setattr(shutil, "disk_usage", usage)
+    monkeypatch.setattr(_recording, "running", running)
+    monkeypatch.setattr(record, "Recording", Recording)
+    series = [KeptJob(((name, ""),), Mock(), tmp_path / f"{name}.trace", name) for name in ("a", "b", "c")]
+    monkeypatch.setattr(recordings, "jobs", lambda *_: series)
+    monkeypatch.setattr(_recording, "first_round", lambda *_: [])
+    with pytest.raises(InputError) as refused:
+        _recording.record_jobs(Mock(), "x", {}, "auto", 3)
+    assert str(refused.value) == (
+        f"the trace is not written to {tmp_path}: 2.0 GiB of 100.0 GiB are free there, and 2.0 GiB stay so; "
+        "make room there, or set ZTUNE_HOME to a roomier place"
+    )
+    # No database was filled for the second, and the first is there.
+    assert filled == [series[0].workload] and [path.name for path in tmp_path.iterdir()] == ["a.trace"]
 
 
 def test_clean_names_traces_that_no_run_replayed(home: Path) -> None:

@@ -10,6 +10,7 @@ from invoked import invoke
 
 from ztune import paths
 from ztune.errors import MissingError
+from ztune.places import temporary
 from ztune.places.local import Local
 from ztune.places.placing import Placing
 
@@ -32,6 +33,8 @@ def test_clean_names_what_no_run_goes_with_also_without_root(
         raise MissingError("--on local needs root")
 
     monkeypatch.setenv("ZTUNE_HOME", str(tmp_path))
+    monkeypatch.setattr(temporary, "left_here", lambda: [])
+    monkeypatch.setattr(temporary, "remove_left_here", lambda: None)
     monkeypatch.setattr(Local, "__enter__", refused)
     left = paths.traces() / "left.trace"
     left.mkdir()

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import subprocess
 import sys
+import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import children
 import pytest
 from fake_place import PROGRAM, layouts, study
 
+from ztune import paths
 from ztune.errors import InputError, MissingError, ZtuneError
 from ztune.places import ssh as module
 from ztune.places.channel import Lost, ask
@@ -92,22 +98,106 @@ def test_a_host_with_everything(there: Path, tmp_path: Path) -> None:
     assert not (there / ".cache/ztune").exists()
 
 
+CLIENT = """
+import sys
+from pathlib import Path
+from ztune.places.placing import Placing
+from ztune.places.ssh import Ssh
+with Ssh("ssh://me@host", Placing(parents={"*": "tank/ztune"})) as place:
+    print(place.put(Path(sys.argv[1])) if len(sys.argv) > 1 else "", flush=True)
+    input()
+"""
+
+
+@contextlib.contextmanager
+def client(*words: str, before: Sequence[str] = (), home: Path | None = None) -> Iterator[str]:
+    """A client in a process of its own that is killed in the end; yields what it put there."""
+    environment = children.environment(**({} if home is None else {"ZTUNE_HOME": str(home)}))
+    with subprocess.Popen(
+        [*before, sys.executable, "-c", CLIENT, *words],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, text=True,
+    ) as process:  # fmt: skip
+        assert process.stdout is not None
+        yield process.stdout.readline().strip()
+        process.kill()
+
+
 @pytest.mark.root
-def test_what_a_killed_client_left_is_removed_and_no_other_client_s(there: Path) -> None:
+def test_what_a_killed_client_left_is_removed_and_no_other_client_s(there: Path, tmp_path: Path) -> None:
     if os.geteuid() != 0:
         pytest.skip("the stand-in host is this one, and trials need root there")
+    locks = tmp_path / "home/connections"
+    with client(str(PROGRAM)) as put, client(str(PROGRAM), home=tmp_path / "another") as other:
+        dead, others = Path(put).parent, Path(other).parent
+        with host() as place:
+            # Both live: one has a lock here, of the other there is none.
+            mine = Path(place.put(PROGRAM)).parent
+            assert {p.name for p in dead.parent.iterdir()} == {dead.name, others.name, mine.name}
+            assert {p.stem for p in locks.iterdir()} == {dead.name, mine.name}
+    for name in ("theirs", "0badcafe-4194999-1000-abcd1234", 32 * "0"):
+        (dead.parent / name).mkdir(mode=0o700)
+        (dead.parent / name / "file").touch()
+    assert dead.exists() and not mine.exists()
+    # What a host says is there is no path of ours.
+    (locks / "theirs.lock").touch()
     with host() as place:
-        kept = Path(place.put(PROGRAM)).parents[1]
-        mine = Path(place.put(PROGRAM)).parent.name
-        client, _pid, _began, _own = mine.split("-")
-        dead, other = kept / f"{client}-4194999-1000-abcd1234", kept / "0badcafe-4194999-1000-abcd1234"
-        for folder in (dead, other, kept / "theirs"):
-            folder.mkdir(mode=0o700)
-            (folder / "file").touch()
+        mine = Path(place.put(PROGRAM)).parent
         with host():
-            assert sorted(p.name for p in kept.iterdir()) == sorted([mine, other.name, "theirs"])
-        assert Path(place.put(PROGRAM)).exists()
-    assert sorted(p.name for p in kept.iterdir()) == sorted([other.name, "theirs"])
+            assert Path(place.put(PROGRAM)).exists() and mine.exists()
+        found = {p.name for p in dead.parent.iterdir()}
+        # The other's client is killed, too, but with a state directory that is not ours.
+        assert found == {mine.name, others.name, "theirs", "0badcafe-4194999-1000-abcd1234", 32 * "0"}
+    assert [p.name for p in locks.iterdir()] == ["theirs.lock"] and not mine.exists()
+
+
+@pytest.mark.root
+def test_a_client_in_another_container_of_the_same_name_and_account_lives(there: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("the stand-in host is this one, and trials need root there")
+    # One host name, one account, one state directory, and a number that no process has here.
+    elsewhere = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"]
+    if subprocess.run([*elsewhere, "true"], check=False, capture_output=True).returncode != 0:
+        pytest.skip("no namespaces here")
+    with client(str(PROGRAM), before=elsewhere) as put:
+        with host() as place:
+            place.put(PROGRAM)
+        assert Path(put).exists()
+
+
+@pytest.mark.root
+def test_what_a_program_still_runs_from_stays_for_the_next(there: Path, tmp_path: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("the stand-in host is this one, and trials need root there")
+    (tmp_path / "waits.py").write_text("input()")
+    with client(str(tmp_path / "waits.py")) as put:
+        pass
+    with subprocess.Popen([sys.executable, put], stdin=subprocess.PIPE) as trial:
+        while put.encode() not in Path(f"/proc/{trial.pid}/cmdline").read_bytes():
+            time.sleep(0.01)
+        with host():
+            assert Path(put).exists()
+    with host():
+        assert not Path(put).parent.exists()
+    assert list((tmp_path / "home/connections").iterdir()) == []
+
+
+@pytest.mark.root
+def test_without_room_here_a_connection_works_all_the_same(
+    there: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("the stand-in host is this one, and trials need root there")
+
+    def full(*_: object) -> Path:
+        raise InputError("no room")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(paths, "below", full)
+        with host() as place:
+            put = Path(place.put(PROGRAM))
+            with host():
+                assert put.exists()
+        assert not put.exists()
 
 
 @pytest.mark.root
@@ -227,3 +317,21 @@ def test_hosts() -> None:
     assert host("ssh://db7")._destination == "db7" and host("ssh://db7").shared(Path("/")) is None
     assert (host("ssh://u@h:22")._destination, host("ssh://u@h:22")._port) == ("u@h", 22)
     assert module._LOST == 255
+
+
+@pytest.mark.root
+def test_the_sockets_of_a_killed_client_are_removed_by_the_next(there: Path, tmp_path: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("the stand-in host is this one, and trials need root there")
+    with client():
+        (left,) = sockets(tmp_path)
+        with host():
+            assert left in sockets(tmp_path)  # it lives
+    assert sockets(tmp_path) == [left]
+    with host():
+        assert len(sockets(tmp_path)) == 1 and not left.exists()
+    assert sockets(tmp_path) == []
+
+
+def sockets(folder: Path) -> list[Path]:
+    return [path for path in folder.iterdir() if path.name.startswith("ztune-ssh-")]

@@ -37,7 +37,7 @@ def shell(recommendation: Recommendation, mapping: Mapping[str, str], plan: Plan
             guids = {setting.dataset: setting.guid for setting in plan.settings}
             lines += [
                 "",
-                *commands.comment(f"For {plan.host}, and for these datasets alone, by their guids:"),
+                *commands.comment(_for_these(plan)),
             ]
             lines += [f"same {shlex.quote(name)} {shlex.quote(guid)}" for name, guid in guids.items()]
         for target in plan.targets:
@@ -61,11 +61,16 @@ def shell(recommendation: Recommendation, mapping: Mapping[str, str], plan: Plan
     return commands.setting_script(recommendation, lines, unseen=plan is None)
 
 
-def ansible(recommendation: Recommendation, mapping: Mapping[str, str]) -> str:
+def _for_these(plan: Plan) -> str:
+    return f"For {plan.host}, and for these datasets alone, by their guids:"
+
+
+def ansible(recommendation: Recommendation, mapping: Mapping[str, str], plan: Plan | None = None) -> str:
     """Return an Ansible task file (YAML) for the collection community.general; a second run changes nothing.
 
     Without ``mapping`` the datasets are created below the variable ``ztune_root`` (``ztune_root_POOL`` for
-    each pool where the layout has several), which a play has to define.
+    each pool where the layout has several), which a play has to define. With a ``plan`` the tasks are for its
+    datasets alone: their guids are compared before the first change, and right before each.
     """
     layout = applicable(recommendation)
     out = ["---", *commands.intro(recommendation)]
@@ -73,6 +78,11 @@ def ansible(recommendation: Recommendation, mapping: Mapping[str, str]) -> str:
     if mapping:
         out += commands.comment(commands.LOOKED_AT_LATER)
         unseen = _unseen(layout, mapping)
+        guids = {} if plan is None else {t.dataset.name: t.dataset.text("guid") for t in plan.targets}
+        if plan is not None:
+            named = ", ".join(f"{name} {guid}" for name, guid in guids.items())
+            out += commands.comment(f"{_for_these(plan)} {named}. `--export ansible-role` is for many hosts.")
+        tasks += [_same(name, guids[name], f"ztune_first_{i}") for i, name in enumerate(guids)]
         tasks += _asked_of_host([settings for _, _, settings in unseen], unseen[0][0])
         for i, (name, roles, settings) in enumerate(unseen):
             # The module would create a dataset that is missing, and an empty one helps nobody.
@@ -90,7 +100,10 @@ def ansible(recommendation: Recommendation, mapping: Mapping[str, str]) -> str:
                 }
             )
             given = {k: _unless(there, v, keep[k]) if k in keep else v for k, v in settings.items()}
-            tasks += _tasks(name, roles, given)
+            for task in _tasks(name, roles, given):
+                # The module sets by name, which may be another dataset's by now.
+                tasks += [_same(name, guids[name], f"ztune_guid_{i}")] if name in guids else []
+                tasks.append(task)
     else:
         pools = [p.name for p in layout.used_pools()]
         roots = {
@@ -254,6 +267,20 @@ def _task(name: str, roles: tuple[str, ...], settings: Mapping[str, str]) -> dic
                 k: str(parse_size(v)) if k in _SIZES else v for k, v in settings.items()
             },
         },
+    }
+
+
+def _same(name: str, guid: str, register: str) -> dict[str, Any]:
+    """Return the task that fails unless the dataset ``name`` is the one that was compared."""
+    # It becomes part of an expression of Ansible's; what is no number is nobody's.
+    guid = guid if guid.isdecimal() else "not known"
+    return {
+        "name": f"{name} is the dataset that was compared: its guid is {guid}",
+        "ansible.builtin.command": {"argv": ["zfs", "get", "-H", "-o", "value", "guid", name]},
+        "register": register,
+        "changed_when": False,
+        "failed_when": f"{register}.rc != 0 or ({register}.stdout | trim) != '{guid}'",
+        "check_mode": False,
     }
 
 

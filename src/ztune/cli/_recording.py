@@ -17,13 +17,19 @@ from ztune.runs import recordings
 from ztune.runs.recordings import JobKey
 from ztune.runs.space import first_round
 from ztune.study import Study
+from ztune.trace import headroom
 from ztune.trace.manifest import WorkloadInfo
 from ztune.trace.reader import Trace
 from ztune.trace.roles import RoleRules
 
 
 def record_workload(workload: Workload, recorder: str, out: Path) -> Trace:
-    """Run ``workload`` below ``recorder`` from its beginning to its proof; return the trace, in ``out``."""
+    """Run ``workload`` below ``recorder`` from its beginning to its proof; return the trace, in ``out``.
+
+    Raises TooLargeError where there is no room for it, before anything else.
+    """
+    # Each time, and before its database is filled: the recordings of a series fill the disk one by one.
+    headroom.require(out.parent, headroom.BY_HOME)
     # Here, as recordings that are there already take none of what makes them: NumPy and Arrow.
     from ztune.trace.record import Recording
     from ztune.trace.warming import Warming

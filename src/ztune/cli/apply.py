@@ -211,7 +211,7 @@ def _export(
         return
     text = {
         "sh": lambda: exports.shell(recommendation, mapping, plan),
-        "ansible": lambda: exports.ansible(recommendation, mapping),
+        "ansible": lambda: exports.ansible(recommendation, mapping, plan),
         "json": lambda: exports.as_json(recommendation, mapping, plan),
     }[kind]()
     if out is None:

@@ -16,7 +16,7 @@ from ztune.cli._options import option, takes
 from ztune.errors import InputError, MissingError, ZtuneError
 from ztune.fleet import kept
 from ztune.native import openzfs as versions
-from ztune.places import bundle, loaded, mount_points
+from ztune.places import bundle, loaded, mount_points, temporary
 from ztune.places import named as places
 from ztune.places.channel import Place, ask, states
 from ztune.places.placing import Placing
@@ -51,6 +51,12 @@ def command(
         help="Instead, remove the versions of OpenZFS that `ztune setup openzfs` unpacked, "
         "and the programs that were built against them.",
     ),
+    forget: str | None = option(
+        "--forget",
+        metavar="[TRIAL:]DISK",
+        help="Instead, forget a disk that clean-up refuses since it is somebody else's by now, of all dead "
+        "trials or of one, and a pool that can't be removed without it. It is neither opened nor changed.",
+    ),
     yes: bool = option("--yes", help="Do it. Without --yes it is only shown."),
     as_json: bool = option("--json", help="Print what is left, as JSON."),
 ) -> int:
@@ -59,8 +65,10 @@ def command(
     It destroys only what a trial's journal or ztune's own properties say ztune made, and looks at each
     thing again on the live system first. What may be somebody else's stays and is named. A journal that
     another user could have written is not believed. Trials that still run are left alone, and so is a version
-    of OpenZFS that anything works with. Traces and series in the state directory that no run goes
-    with are named, and left to you, also where this user is not root and more can't be looked at.
+    of OpenZFS that anything works with. What a ztune of this user's had for the time of one command only, in
+    /tmp, in memory or in the state directory, and left where it was killed, is removed too. Traces and series
+    in the state directory that no run goes with are named, and left to you, also where this user is not root
+    and more can't be looked at.
 
     \b
     Examples:
@@ -70,18 +78,20 @@ def command(
       ztune clean --on mount             what trials on a mount left, without root
       ztune clean --run 7f3k2a           where that run ran
       ztune clean --prepared             the loaded databases and pools in the cache, and their sizes
+      ztune clean --forget /dev/sdb      which dead trials had that disk, and why it is refused
       ztune clean --openzfs --yes        other versions of OpenZFS: `ztune setup openzfs` brings them again
 
     Exit code 1 if something stayed, 3 if this user may not look.
     """
-    if prepared and openzfs:
-        raise InputError("--prepared and --openzfs are two things to remove; give one of them")
+    if prepared + openzfs + (forget is not None) > 1:
+        raise InputError("--prepared, --openzfs and --forget are things of their own; give one of them")
     if prepared:
         return _prepared(yes, as_json)
     if openzfs:
         return _openzfs(yes, as_json)
     place: Place
     alone: list[Path] = []
+    ours: list[Path] = []
     if run_id is not None:
         with Store.open() as store:
             found = resolve(run_id, "run", store=store)
@@ -89,6 +99,8 @@ def command(
             output.echo(f"run {found.id} left nothing: it was {'in a lab' if found.measured else 'a replay'}")
             return 0
         again = places.again(found)
+        if isinstance(again, Rack) and forget is not None:
+            raise InputError(f"run {found.id} ran on several hosts; say whose disk it is, by --on ssh://HOST")
         if isinstance(again, Rack):
             return _of_rack(again, yes, as_json)
         place = again
@@ -98,7 +110,9 @@ def command(
     else:
         # Where pools go does not matter for removing them.
         place = places.make(on, None if on == "mount" else Placing(files="/"))
-        if on == "local":
+        if on in ("local", "mount") and forget is None:
+            ours = _temporary(yes)
+        if on == "local" and forget is None:
             with Store.open() as store:
                 alone = orphans(store)
             for path in alone[:_SHOWN]:
@@ -115,12 +129,14 @@ def command(
                 raise
             if as_json:  # null: not looked at
                 unknown = {"trials": None, "datasets": None}
-                output.print_json({"state": place.state, **unknown, "orphans": [str(path) for path in alone]})
+                output.print_json({"state": place.state, **unknown, **_beside(alone, ours)})
             raise MissingError(
                 "what trials left on this host was not looked at, since that takes root: `sudo ztune clean` "
                 "looks; `ztune clean --on mount` names what trials on a mount left, without root"
             ) from None
-        return _clean(place, yes, as_json, alone)
+        if forget is not None:
+            return _forget(place, forget, yes, as_json)
+        return _clean(place, yes, as_json, _beside(alone, ours))
 
 
 def _of_rack(rack: Rack, yes: bool, as_json: bool) -> int:
@@ -145,9 +161,27 @@ def _of_rack(rack: Rack, yes: bool, as_json: bool) -> int:
     return code
 
 
-def _clean(place: Place, yes: bool, as_json: bool, alone: Sequence[Path] = ()) -> int:
+def _temporary(yes: bool) -> list[Path]:
+    """Return what a ztune that was killed left here of its own; say it, and with ``yes`` remove it."""
+    found = temporary.left_here()
+    if yes:
+        temporary.remove_left_here()
+    for path in found:
+        gone = yes and not path.exists()
+        what = "removed what a ztune that was killed left" if gone else "a ztune that was killed left"
+        output.echo(f"{what}: {output.line(str(path))}", err=True)
+    if found and not yes:
+        output.echo("--yes removes it, and so does the next ztune that needs such a thing", err=True)
+    return found
+
+
+def _beside(alone: Sequence[Path], ours: Sequence[Path]) -> dict[str, Any]:
+    return {"orphans": [str(path) for path in alone], "temporary": [str(path) for path in ours]}
+
+
+def _clean(place: Place, yes: bool, as_json: bool, beside: Mapping[str, Any] | None = None) -> int:
     program = place.put(bundle.build())
-    found = _found(place, program) | {"orphans": [str(path) for path in alone]}
+    found = {**_found(place, program), **(beside or _beside((), ()))}
     trials, datasets = found["trials"], found["datasets"]
     if as_json:
         output.print_json(found)
@@ -167,9 +201,55 @@ def _clean(place: Place, yes: bool, as_json: bool, alone: Sequence[Path] = ()) -
     left = trial.clean(place, program, _say, waits=_say).stayed
     for sentence in left:
         output.echo(f"stayed: {output.line(sentence)}", err=True)
+    if any(sentence.startswith("disk ") for sentence in left):
+        said = "a disk that is somebody else's for good: `ztune clean --forget DISK` has it looked at no more"
+        output.echo(said, err=True)
     if not left:
         output.echo("done: all of it is gone", err=as_json)
     return 1 if left else 0
+
+
+def _forget(place: Place, named: str, yes: bool, as_json: bool) -> int:
+    """Have dead trials at ``place`` forget a disk, or say what they know of it."""
+    of_trial, _, disk = named.rpartition(":") if not named.startswith("/") else ("", "", named)
+    if not disk.startswith("/"):
+        raise InputError(f"--forget {named}: {disk} is no path of a disk; write it as `ztune clean` shows it")
+    program = place.put(bundle.build())
+    found: list[dict[str, Any]] = []
+    for state in states(place):
+        words = ["forget", "--state", state, "--disk", disk]
+        words += [*(["--trial", of_trial] if of_trial else []), *(["--yes"] if yes else [])]
+        found += _answer(place, program, words, state).get("things", [])
+    if not found:
+        raise InputError(
+            f"no dead trial on {place.name} has a disk {named}; `ztune clean` names what each has"
+        )
+    if as_json:
+        output.print_json(found)
+    else:
+        for one in found:
+            _show_forgotten(one)
+        if any(one["kind"] == "disk" and not one["named"] and not one["why"] for one in found):
+            output.echo(
+                "A disk that is forgotten with its pool keeps the trial's labels: wipe it if it is yours."
+            )
+        if not yes:
+            output.echo("Nothing was changed; --yes has it forgotten, and changes nothing on any disk.")
+    return 1 if yes and not all(one["forgotten"] for one in found) else 0
+
+
+def _show_forgotten(one: dict[str, Any]) -> None:
+    about = [text for text in (one["identity"], amount(one["size"]) if one["size"] else "") if text]
+    thing = f"{one['kind']} {one['name']}" + (f" ({', '.join(about)})" if about else "")
+    output.echo(f"trial {output.line(one['trial'])}: {output.line(thing)}")
+    if one["refused"]:
+        output.echo(f"  refused before: {output.line(one['refused'])}")
+    if one["why"]:
+        output.echo(f"  not to be forgotten: {output.line(one['why'])}; `ztune clean --yes` looks at it")
+    elif one["forgotten"]:
+        output.echo("  forgotten; nothing on it was changed")
+    else:
+        output.echo("  would be forgotten: clean-up would look at it no more")
 
 
 def _say(text: str) -> None:
@@ -180,17 +260,26 @@ def _found(place: Place, program: str) -> dict[str, Any]:
     """Return what is left in the state directories of a place, as one answer. Raises ZtuneError."""
     found: dict[str, Any] = {"state": place.state, "trials": [], "datasets": []}
     for state in states(place):
-        code, out, errors = ask(place, ["python3", program, "list", "--state", state])
-        if code != 0:
-            said = errors.splitlines()[-1] if errors else f"listing failed with exit code {code}"
-            if code == InputError.exit_code and state != place.state:
-                output.echo(f"left alone: {output.line(said)}", err=True)
-                continue
-            raise ZtuneError(said)
-        answer = json.loads(out.splitlines()[-1])
+        answer = _answer(place, program, ["list", "--state", state], state)
         found["trials"] += [{"state": state, **one} for one in answer.get("trials", [])]
         found["datasets"] += answer.get("datasets", [])
     return found
+
+
+def _answer(place: Place, program: str, words: list[str], state: str) -> dict[str, Any]:
+    """Return what the trial program says of a state directory; nothing of an old one that is not root's.
+
+    Raises ZtuneError.
+    """
+    code, out, errors = ask(place, ["python3", program, *words])
+    if code != 0:
+        said = errors.splitlines()[-1] if errors else f"{words[0]} failed with exit code {code}"
+        if code == InputError.exit_code and state != place.state:
+            output.echo(f"left alone: {output.line(said)}", err=True)
+            return {}
+        raise ZtuneError(said)
+    answer: dict[str, Any] = json.loads(out.splitlines()[-1])
+    return answer
 
 
 def _show(one: dict[str, Any]) -> None:

@@ -11,8 +11,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
-import tempfile
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -92,13 +90,18 @@ def in_user_mode(openzfs: str | None) -> str | None:
 
 def probe(image: Image) -> str:
     """Boot ``image`` under KVM; return why that fails, empty if it works."""
-    folder = Path(tempfile.mkdtemp(prefix="lab-kvm-", dir=paths.scratch()))
+    shared_files.remove_left(paths.scratch(), paths.GUEST, "")
+    with shared_files.temporary(paths.scratch(), f"{paths.GUEST}kvm-") as folder:
+        folder.mkdir(mode=0o700)
+        return _probe_in(folder, image)
+
+
+def _probe_in(folder: Path, image: Image) -> str:
     machine = qemu.Machine(image.vmlinuz, image.initrd, "kvm", 1024, 1)
     shares = {"root": Path("/"), "tools": image.tools, "host": Path("/")}
     try:
         running = qemu.Qemu(machine.argv(folder / "console", shares), folder / "console")
     except ZtuneError as error:
-        shutil.rmtree(folder, ignore_errors=True)
         return _refusal(error)
     try:
         running.port.expect(Frame.BOOTED, PROBE_S)
@@ -110,7 +113,6 @@ def probe(image: Image) -> str:
         return ""
     finally:
         running.kill()
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _refusal(error: ZtuneError) -> str:

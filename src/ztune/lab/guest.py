@@ -47,8 +47,6 @@ RESUME_S = 30.0
 ATTEMPTS = 3
 CLOCK_ERROR = 0.02
 """How far the guest's clock may be off this host's: a clock that was set wrongly is off by more."""
-FOLDER = "lab-"
-"""Begins the name of what a guest has below the state directory."""
 _CLOSE_S, _KILL_S = 60.0, 10.0
 
 
@@ -221,9 +219,9 @@ class Guest:
 
     @classmethod
     def _resume(cls, found: Image, machine: Machine, state: Path, net: bool) -> Guest:
-        shared_files.remove_left(paths.scratch(), FOLDER, "")
+        shared_files.remove_left(paths.scratch(), paths.GUEST, "")
         end = contextlib.ExitStack()
-        folder = end.enter_context(shared_files.temporary(paths.scratch(), FOLDER))
+        folder = end.enter_context(shared_files.temporary(paths.scratch(), paths.GUEST))
         port = _free_port() if net else None
         shares = {"root": Path("/"), "tools": found.tools, "host": Path("/")}
         argv = machine.argv(folder / "console", shares, port)
@@ -257,9 +255,9 @@ class Guest:
         not start.
         """
         check_rights()
-        shared_files.remove_left(paths.scratch(), FOLDER, "")
+        shared_files.remove_left(paths.scratch(), paths.GUEST, "")
         end = contextlib.ExitStack()
-        folder = end.enter_context(shared_files.temporary(paths.scratch(), FOLDER))
+        folder = end.enter_context(shared_files.temporary(paths.scratch(), paths.GUEST))
         vm: Uml | None = None
         try:
             folder.mkdir(mode=0o700)
@@ -550,7 +548,13 @@ def _check_clock(found: Image, machine: Machine, state: Path) -> None:
 
 
 def _save(found: Image, machine: Machine, state: Path) -> None:
-    folder = Path(tempfile.mkdtemp(prefix="lab-boot-", dir=paths.scratch()))
+    shared_files.remove_left(paths.scratch(), paths.GUEST, "")
+    with shared_files.temporary(paths.scratch(), f"{paths.GUEST}boot-") as folder:
+        folder.mkdir(mode=0o700)
+        _save_in(folder, found, machine, state)
+
+
+def _save_in(folder: Path, found: Image, machine: Machine, state: Path) -> None:
     qemu: Qemu | None = None
     try:
         shares = {"root": Path("/"), "tools": found.tools, "host": Path("/")}
@@ -576,7 +580,6 @@ def _save(found: Image, machine: Machine, state: Path) -> None:
     finally:
         if qemu is not None:
             qemu.kill()
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _end_of(console: Path) -> str:

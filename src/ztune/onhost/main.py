@@ -19,7 +19,10 @@ if TYPE_CHECKING:
     from ztune.onhost.events import Events
     from ztune.onhost.trial.spec import Spec
 
-USAGE = "usage: ztune-trial hello | look | run | clean --state DIR [--patience N] | list --state DIR"
+USAGE = (
+    "usage: ztune-trial hello | look | run | clean --state DIR [--patience N] | list --state DIR | "
+    "forget --state DIR --disk PATH [--trial TRIAL] [--yes]"
+)
 MAX_SPEC = 4 << 20
 
 
@@ -41,6 +44,8 @@ def main(argv: list[str] | None = None) -> int:
             return _run()
         if command in ("clean", "list"):
             return _clean(command, *_options(words))
+        if command == "forget":
+            return _forget(words)
         raise InputError(USAGE)
     except ZtuneError as error:
         print(f"ztune-trial: {error}", file=sys.stderr)
@@ -72,6 +77,24 @@ def _options(words: list[str]) -> tuple[Path, float]:
 
         patience = about.patience()
     return own_directory.real(state), patience
+
+
+def _forget(words: list[str]) -> int:
+    from ztune.onhost.trial import clean
+
+    do = "--yes" in words
+    words = [word for word in words if word != "--yes"]
+    given = dict(zip(words[::2], words[1::2], strict=False))
+    if len(words) != 2 * len(given) or not {"--state", "--disk"} <= {*given} <= {
+        "--state",
+        "--disk",
+        "--trial",
+    }:
+        raise InputError(USAGE)
+    state, _ = _options(["--state", given["--state"], "--patience", "1"])
+    found = clean.forget(state, given["--disk"], given.get("--trial", ""), do=do)
+    print(json.dumps({"things": found}), flush=True)
+    return 0
 
 
 def _clean(command: str, state: Path, patience: float) -> int:

@@ -17,8 +17,6 @@ import importlib.util
 import io
 import marshal
 import os
-import shutil
-import tempfile
 import time
 import zipfile
 from collections.abc import Mapping, Sequence
@@ -30,11 +28,12 @@ from ztune import paths
 from ztune.databases.database import every
 from ztune.errors import InputError
 from ztune.onhost.host import own_directory, shared_files
+from ztune.places import temporary
+from ztune.places.temporary import Temporary
 from ztune.shipped import FACTS
 
 _MAIN = "import sys\n\nfrom ztune.onhost.main import main\n\nsys.exit(main())\n"
 _SHEBANG = b"#!/usr/bin/env python3\n"
-_MEMORY = "/dev/shm"
 _KEPT_S = 30 * 86_400.0
 """How long a bundle stays in the cache that no run has begun with: a run's own must outlast it."""
 
@@ -114,18 +113,19 @@ def _bytecode(name: str, source: bytes) -> bytes:
 
 
 def _in_memory(name: str, files: Mapping[str, bytes], error: OSError | InputError) -> Path:
-    """Return the archive in a directory in memory, gone when this process ends: the cache's disk is full.
+    """Return the archive in a directory in memory, removed when this process ends, or by the next one or
+    `ztune clean` where it is killed: the cache's disk is full.
 
     What cleans a full disk up must not need room on it.
     """
     try:
-        folder = Path(tempfile.mkdtemp(prefix="ztune-trial-", dir=_MEMORY))
-        atexit.register(shutil.rmtree, folder, ignore_errors=True)
-        _write(folder / name, files)
+        made = Temporary.make(temporary.PROGRAM, temporary.MEMORY)
+        atexit.register(made.remove)
+        _write(made.path / name, files)
     except OSError:
         why = str(error) if isinstance(error, InputError) else error.strerror
         raise InputError(f"the trial program can't be written in the state directory: {why}") from None
-    return folder / name
+    return made.path / name
 
 
 def _is_own(path: Path) -> bool:

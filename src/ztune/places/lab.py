@@ -139,7 +139,7 @@ class Lab:
                 f"{ROOM >> 30} GiB are needed; set ZTUNE_HOME to a roomier place"
             )
         try:
-            disks = shared_files.temporary(paths.scratch(), f"{guests.FOLDER}disks-")
+            disks = shared_files.temporary(paths.scratch(), f"{paths.GUEST}disks-")
             self._folder = self._end.enter_context(disks)
             self._folder.mkdir(mode=0o700)
             # Names of sockets may have 107 bytes only.

@@ -7,29 +7,29 @@ all commands (a control socket in a private directory), and never asks for anyth
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import os
 import re
 import secrets
 import shlex
 import shutil
-import socket
 import subprocess
-import tempfile
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 from urllib.parse import urlsplit
 
+from ztune import paths
 from ztune.errors import InputError, MissingError, ZtuneError
-from ztune.onhost.host import own_directory
+from ztune.onhost.host import own_directory, shared_files
+from ztune.places import temporary
 from ztune.places.channel import STATE, Channel, Lost, ProcessChannel
 from ztune.places.placing import Placing
+from ztune.places.temporary import Temporary
 from ztune.places.users_host import UsersHost
 
 CONNECT_S = 20
-_CONNECTED: set[str] = set()
-"""The directories of the connections of this process that go on."""
+_OWN = re.compile(r"[0-9a-f]{32}")
+"""How a connection's directory there is called. Chance alone tells them apart: many clients may have one host
+name, one account and one number of a process, such as containers of one image."""
 # After a minute without an answer the connection counts as lost; the trial there sees the end of its input.
 _ALIVE = ("-o", "ServerAliveInterval=15", "-o", "ServerAliveCountMax=4")
 _LOST = 255  # ssh's own exit code
@@ -54,7 +54,8 @@ echo "-$old"
 
 # Puts the file that follows on standard input where nobody else could have written, by the rules of
 # own_directory.py, whose text comes first. "look" says whether it is there already. "drop" removes the
-# directory with all that is in it, unless a program in it still runs: its end may have to be read from there.
+# directory with all that is in it, unless a program in it still runs: its end may have to be read from there;
+# it says whether it is gone.
 _PUT = """
 import os, sys, types
 from pathlib import Path
@@ -75,9 +76,13 @@ def runs():
 try:
     if step == "drop":
         if not runs():
-            with own.OwnDirectory.open(own.real(Path(folder))) as here:
-                here.clear()
-            os.rmdir(folder)
+            try:
+                with own.OwnDirectory.open(own.real(Path(folder))) as here:
+                    here.clear()
+                os.rmdir(folder)
+            except FileNotFoundError:
+                pass
+            print("gone", flush=True)
             os.rmdir(os.path.dirname(folder))
         sys.exit()
     with own.OwnDirectory.open(own.real(Path(folder)), make=own.PRIVATE) as here:
@@ -128,12 +133,14 @@ class Ssh(UsersHost):
         """Take a URL such as ``ssh://user@host:22`` or ``ssh://alias``. Raises InputError."""
         host, self._destination, self._port = parse_url(url)
         super().__init__(url.rstrip("/"), host, placing, state)
-        self._folder: Path | None = None
+        self._sockets: Temporary | None = None
         self._python = ""
         self._home = ""
         self._there: set[str] = set()
-        self._own = f"{_client()}-{secrets.token_hex(4)}"
-        """The directory there of this connection's files, below the one of all connections."""
+        self._own = ""
+        """The directory there of this connection's files, below the one of all connections; empty: none."""
+        self._lives = contextlib.ExitStack()
+        """Has the lock by which others here know that this connection goes on."""
 
     # --- up and down
 
@@ -142,9 +149,8 @@ class Ssh(UsersHost):
         if shutil.which("ssh") is None:
             raise MissingError("the OpenSSH client `ssh` is not installed; install openssh-client")
         # Short: a socket's path takes about 100 bytes.
-        self._folder = Path(tempfile.mkdtemp(prefix="ztune-ssh-", dir=_runtime()))
+        self._sockets = Temporary.make(temporary.CONNECTION, temporary.runtime())
         try:
-            _CONNECTED.add(self._own)
             self._probe()
         except BaseException:
             self.__exit__(None, None, None)
@@ -155,30 +161,32 @@ class Ssh(UsersHost):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """End the shared connection."""
-        if self._folder is None:
+        if self._sockets is None:
             return
-        if self._there:
-            with contextlib.suppress(ZtuneError):
-                self._drop(self._own)
+        if self._own:
+            with contextlib.suppress(ZtuneError, OSError):
+                if self._drop(self._own):
+                    _lock(self._own).unlink(missing_ok=True)
+            self._lives.close()
+            self._own = ""
         with contextlib.suppress(OSError, subprocess.TimeoutExpired):
             subprocess.run(
                 [*self._ssh(), "-O", "exit", self._destination],
                 stdin=subprocess.DEVNULL, capture_output=True, timeout=10, check=False,
             )  # fmt: skip
-        shutil.rmtree(self._folder, ignore_errors=True)
-        _CONNECTED.discard(self._own)
-        self._folder = None
+        self._sockets.remove()
+        self._sockets = None
         self._about = None
         self._there.clear()
 
     def _ssh(self) -> list[str]:
-        assert self._folder is not None
+        assert self._sockets is not None
         words = ["ssh", "-T", "-o", "BatchMode=yes", "-o", f"ConnectTimeout={CONNECT_S}", *_ALIVE]
         words += [
             "-o",
             "ControlMaster=auto",
             "-o",
-            f"ControlPath={self._folder}/%C",
+            f"ControlPath={self._sockets.path}/%C",
             "-o",
             "ControlPersist=60",
         ]
@@ -226,15 +234,36 @@ class Ssh(UsersHost):
         said = self._run('printf "%s\\n" "$HOME"; ls -1 "$HOME/.cache/ztune" 2>/dev/null').stdout
         home, *before = said.decode(errors="replace").split("\n")
         self._home = home.strip() or "/tmp"
-        for name in filter(_is_dead, before):
-            self._drop(name)
+        for name in filter(_OWN.fullmatch, before):
+            self._drop_dead(name)
 
-    def _drop(self, name: str) -> None:
-        """Remove a directory of a connection of ours that is over. Raises Lost."""
+    def _drop_dead(self, name: str) -> None:
+        """Remove a directory there if it is of a connection that was begun with this state directory, and is
+        over. Raises Lost.
+        """
+        with contextlib.suppress(InputError, OSError):
+            lock = _lock(name)
+            # One that goes on has it; of another client's there is none.
+            if lock.is_file():
+                with shared_files.locked(lock, wait=False):
+                    if self._drop(name):
+                        lock.unlink(missing_ok=True)
+
+    def _begin(self) -> None:
+        """Choose the directory there, and note here that it is ours."""
+        self._own = secrets.token_hex(16)
+        # Where nothing can be noted, on a full disk, it is of nobody that others know: it stays if we are
+        # killed.
+        with contextlib.suppress(InputError, OSError):
+            self._lives.enter_context(shared_files.locked(_lock(self._own)))
+
+    def _drop(self, name: str) -> bool:
+        """Remove a directory of a connection of ours that is over; return whether it is gone. Raises Lost."""
         rules = Path(own_directory.__file__).read_bytes()
         folder = f"{self._home}/.cache/ztune/{name}"
         command = shlex.join([self._python, "-c", _PUT, folder, "-", "drop", "0", str(len(rules))])
-        self._run(f"cd / && {command}", rules, timeout=30.0)
+        done = self._run(f"cd / && {command}", rules, timeout=30.0)
+        return "gone" in done.stdout.decode(errors="replace").split()
 
     # --- a place
 
@@ -242,8 +271,11 @@ class Ssh(UsersHost):
         """Copy a file there; its name holds the hash of its content, so that one of that name is the same.
 
         It will be run as root, so it goes where only the user that we log in as, or root, can write. It is
-        removed at the end of the connection; what a client that was killed left, by its next connection.
+        removed at the end of the connection; what a client that was killed left, by the next connection with
+        the same state directory.
         """
+        if not self._own:
+            self._begin()
         folder = f"{self._home}/.cache/ztune/{self._own}"
         path = f"{folder}/{local.name}"
         if path in self._there:
@@ -285,34 +317,6 @@ class Ssh(UsersHost):
         return ProcessChannel([*self._ssh(), self._destination, command], lost=lost)
 
 
-def _client() -> str:
-    """Return a word for this process of this host, by which another one can tell that it is gone."""
-    import psutil  # here, as it takes 40 ms to load
-
-    host = hashlib.sha256(socket.gethostname().encode()).hexdigest()[:8]
-    return f"{host}-{os.getpid()}-{psutil.Process().create_time():.0f}"
-
-
-def _is_dead(name: str) -> bool:
-    """Whether ``name`` is the directory of a connection of this host's that is over."""
-    import psutil
-
-    host, *rest = name.split("-")
-    if host != _client().partition("-")[0] or len(rest) != 3 or not (rest[0] + rest[1]).isdigit():
-        return False
-    if int(rest[0]) == os.getpid():
-        return name not in _CONNECTED
-    try:
-        return abs(psutil.Process(int(rest[0])).create_time() - int(rest[1])) > 2.0
-    except psutil.Error:
-        return True
-
-
-def _runtime() -> str:
-    """Return where the shared connection's socket goes: with `sudo -E` the variable names the caller's."""
-    path = os.environ.get("XDG_RUNTIME_DIR", "")
-    try:
-        own_directory.check(Path(path))
-    except (OSError, own_directory.NotOursError):
-        return "/tmp"
-    return path
+def _lock(name: str) -> Path:
+    """Return the lock of the connection whose directory there is called ``name``."""
+    return paths.below(paths.home(), "connections", own_directory.PRIVATE) / f"{name}.lock"

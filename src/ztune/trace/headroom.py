@@ -15,10 +15,16 @@ from ztune.trace.roles import RoleRules
 LOOK_S = 0.25
 
 
-def require(folder: Path) -> None:
-    """Raise InputError if no more may be written below ``folder``: the reserve of its disk is begun."""
+BY_OUT, BY_HOME = "name a folder on another disk by --out", "set ZTUNE_HOME to a roomier place"
+
+
+def require(folder: Path, remedy: str = BY_OUT) -> None:
+    """Raise InputError if no more may be written below ``folder``: the reserve of its disk is begun.
+
+    ``remedy``: what the user can do besides making room.
+    """
     with contextlib.suppress(OSError):  # a folder that can't be looked at is told of by who writes there
-        room.require_spare("the trace", folder.absolute(), "name a folder on another disk by --out")
+        room.require_spare("the trace", folder.absolute(), remedy)
 
 
 class Headroom:

@@ -72,11 +72,26 @@ def temporary(folder: Path, prefix: str, suffix: str = "") -> Iterator[Path]:
             _remove_with_lock(path)
 
 
+def left(folder: Path, prefix: str = ".", suffix: str = _PARTIAL) -> list[Path]:
+    """Return what ``remove_left`` would remove."""
+    found = []
+    for lock in sorted(_locks(folder, prefix, suffix)):
+        # Not made where it was removed just now.
+        with contextlib.suppress(OSError), lock.open("r+") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            found.append(lock.with_suffix(""))
+    return found
+
+
 def remove_left(folder: Path, prefix: str = ".", suffix: str = _PARTIAL) -> None:
     """Remove what processes that were killed left of ``temporary`` ones; by default of ``replacing``."""
-    for lock in folder.glob(f"{glob.escape(prefix)}*{glob.escape(suffix)}.lock"):
+    for lock in _locks(folder, prefix, suffix):
         with contextlib.suppress(BlockingIOError), locked(lock, wait=False):
             _remove_with_lock(lock.with_suffix(""))
+
+
+def _locks(folder: Path, prefix: str, suffix: str) -> Iterator[Path]:
+    return folder.glob(f"{glob.escape(prefix)}*{glob.escape(suffix)}.lock")
 
 
 def _remove_with_lock(path: Path) -> None:

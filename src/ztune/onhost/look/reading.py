@@ -6,10 +6,13 @@ import ipaddress
 import os
 import pwd
 import re
+import selectors
+import signal
 import socket
 import stat
 import struct
 import subprocess
+import time
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -18,9 +21,13 @@ from typing import ClassVar, Final, TypeVar
 
 from ztune.errors import MissingError, ZtuneError
 from ztune.onhost.host import noatime, own_directory
+from ztune.onhost.host.process import KILL_SECONDS
 from ztune.onhost.host.zfs import last_words, which
+from ztune.units import format_size
 
 CLIENT_SECONDS: Final = 15.0
+CLIENT_BYTES: Final = 1 << 20
+"""The most that a client may print, or complain of: a server that is any user's could answer without end."""
 MOST_FOLDERS: Final = 2000
 """Folders below a root that are looked into for a database's marks."""
 LARGEST_FILE: Final = 16 << 20
@@ -371,7 +378,7 @@ def ask(argv: Sequence[str], environment: Mapping[str, str | None], by: Asker) -
 
     Raises:
         MissingError: no such program, or no right to be that account.
-        ZtuneError: it failed; with its last words.
+        ZtuneError: it failed, with its last words; or it printed too much, or for too long, and was ended.
     """
     path = which(argv[0])
     if path is None:
@@ -383,11 +390,11 @@ def ask(argv: Sequence[str], environment: Mapping[str, str | None], by: Asker) -
         if account is not None and not own:
             base |= {"USER": account.pw_name, "LOGNAME": account.pw_name}
             base |= {"HOME": account.pw_dir} if by.trusting else {}
-        done = subprocess.run(
+        client = subprocess.Popen(
             [path, *argv[1:]],
             stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=CLIENT_SECONDS,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             env={k: v for k, v in {**base, **environment}.items() if v is not None},
             user=None if account is None or own else account.pw_uid,
             group=None if account is None or own else account.pw_gid,
@@ -395,15 +402,55 @@ def ask(argv: Sequence[str], environment: Mapping[str, str | None], by: Asker) -
             cwd="/",
             start_new_session=True,
         )
-    except subprocess.TimeoutExpired:
-        raise ZtuneError(f"{Path(argv[0]).name} did not answer within {CLIENT_SECONDS:.0f} s") from None
     except (OSError, LookupError) as error:
         raise MissingError(f"{Path(argv[0]).name} can't be run as {by.shown}: {error}") from None
-    if done.returncode != 0:
-        said = last_words(done.stderr.decode(errors="replace"))
-        name = Path(argv[0]).name
-        raise ZtuneError(f"{name}: {said.removeprefix(f'{name}: ') or f'exit code {done.returncode}'}")
-    return done.stdout.decode(errors="replace")
+    name = Path(argv[0]).name
+    code, out, complaints = _answer(client, name)
+    if code != 0:
+        said = last_words(complaints.decode(errors="replace"))
+        raise ZtuneError(f"{name}: {said.removeprefix(f'{name}: ') or f'exit code {code}'}")
+    return out.decode(errors="replace")
+
+
+def _answer(client: subprocess.Popen[bytes], name: str) -> tuple[int, bytes, bytes]:
+    """Return a client's exit code, what it printed and what it complained of.
+
+    Raises ZtuneError where that has no end.
+    """
+    assert client.stdout is not None and client.stderr is not None
+    said = {client.stdout: bytearray(), client.stderr: bytearray()}
+    until = time.monotonic() + CLIENT_SECONDS
+    late = ZtuneError(f"{name} did not answer within {CLIENT_SECONDS:.0f} s")
+    try:
+        with client.stdout, client.stderr, selectors.DefaultSelector() as ready:
+            for pipe in said:
+                ready.register(pipe, selectors.EVENT_READ)
+            while ready.get_map():
+                found = ready.select(max(0.0, until - time.monotonic()))
+                for key, _ in found:
+                    data = os.read(key.fd, 1 << 16)
+                    if not data:
+                        ready.unregister(key.fileobj)
+                    (text := said[key.fileobj]).extend(data)  # type: ignore[index]
+                    if len(text) > CLIENT_BYTES:
+                        raise ZtuneError(
+                            f"{name} answered with more than {format_size(CLIENT_BYTES)}, and was ended"
+                        )
+                # One that prints for ever is late, too.
+                if time.monotonic() >= until:
+                    raise late
+        try:
+            code = client.wait(max(0.0, until - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            raise late from None
+        return code, bytes(said[client.stdout]), bytes(said[client.stderr])
+    finally:
+        if client.returncode is None:
+            # With what it started: all of it is in the session that began with it.
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(client.pid, signal.SIGKILL)
+            with suppress(subprocess.TimeoutExpired):
+                client.wait(KILL_SECONDS)
 
 
 def text_of(path: Path) -> str:

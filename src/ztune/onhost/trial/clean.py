@@ -16,7 +16,7 @@ from ztune.onhost.host.about import boot_id
 from ztune.onhost.host.home import ID, RunHome, runs, trials
 from ztune.onhost.host.own_directory import OwnDirectory
 from ztune.onhost.host.zfs import Commands, Zfs, module_version
-from ztune.onhost.trial.door import RUN, STATE, TRIAL, Door
+from ztune.onhost.trial.door import RUN, STATE, TRIAL, Door, token
 from ztune.onhost.trial.journal import NAME as JOURNAL
 from ztune.onhost.trial.journal import Journal, Thing
 from ztune.onhost.trial.lifecycle import undo
@@ -154,6 +154,104 @@ def _release(door: Door, node: str, pool: str, events: Events) -> None:
     elif label is not None and label.comment != door.token:
         raise ZtuneError(f"disk {disk.path}: left alone: its label is not of pool {pool}")
     door.release_disk(Thing(node, "disk", {**to_json(disk), "pool": pool, "class": ""}, boot=boot_id()))
+
+
+def forget(state: Path, disk: str, trial: str = "", *, do: bool) -> list[dict[str, Any]]:
+    """Have the journals of dead trials name ``disk`` no more, which clean-up refuses; return what they said.
+
+    It is not opened, and nothing on it is changed. Where a pool of the trial was refused too, as it can't be
+    had without that disk, the pool is forgotten with all its disks: it would be refused for ever, and without
+    it clean-up would wipe a disk of what somebody may have made their own.
+
+    Args:
+        state: the state directory of the trials.
+        disk: its path, as it was named or as the device node is called.
+        trial: of this one alone.
+        do: False only tells.
+
+    Raises:
+        NotOursError: somebody else could have written the state directory.
+        ZtuneError: a journal can't be written.
+    """
+    found: list[dict[str, Any]] = []
+    for where in runs(state):
+        lock = RunLock(state, where.run, old=where.old)
+        try:
+            if not lock.acquire(0.0, make=False):
+                continue
+        except ZtuneError:
+            continue  # a trial that runs has its disks, and what another user could have written says nothing
+        try:
+            for name in trials(lock.home):
+                if trial in ("", name):
+                    found += _forget(where, name, disk, do)
+        finally:
+            lock.release()
+    return found
+
+
+def _forget(where: RunHome, trial: str, disk: str, do: bool) -> list[dict[str, Any]]:
+    try:
+        journal = Journal.open(where.believed / trial / JOURNAL)
+    except ZtuneError:
+        return []  # `clean` says what is wrong with it
+    try:
+        own = (journal.token, journal.run, journal.trial)
+        if own != (token(where.run, trial, where.state), where.run, trial):
+            return []
+        things = list(journal.things.values())
+        named = {
+            one.id
+            for one in things
+            if one.kind == "disk" and disk in (one.facts.get("path"), one.facts.get("node"))
+        }
+        group = _bound(things, named)
+        others = next((one for one in group if one.kind not in ("disk", "pool")), None)
+        early = next((one for one in group if not one.refused), None)
+        why = ""
+        if others is not None:
+            why = f"{others.id} of the trial goes with it, and is to be removed first"
+        elif early is not None:
+            why = f"clean-up has not refused {early.id} yet, which may be the trial's own still"
+        done = do and bool(group) and not why
+        if done:
+            # All at once: a disk whose pool alone was forgotten would be wiped by the next clean-up.
+            journal.append("forgotten", ids=[one.id for one in group])
+        return [
+            {**_forgotten(where.run, trial, one), "named": one.id in named, "why": why, "forgotten": done}
+            for one in group
+        ]
+    finally:
+        journal.close()
+
+
+def _bound(things: list[Thing], named: set[str]) -> list[Thing]:
+    """Return the things that are ``named``, and what can't be removed without them, nor they without it."""
+    bound = set(named)
+    before: set[str] = set()
+    while bound != before:
+        before = set(bound)
+        for one in things:
+            uses = {str(use) for use in one.facts.get("uses", ())}
+            if one.id in bound:
+                bound |= uses
+            elif uses & bound:
+                bound.add(one.id)
+    return [one for one in things if one.id in bound]
+
+
+def _forgotten(run: str, trial: str, thing: Thing) -> dict[str, Any]:
+    facts = thing.facts
+    return {
+        "run": run,
+        "trial": trial,
+        "id": thing.id,
+        "kind": thing.kind,
+        "name": str(facts.get("name" if thing.kind == "pool" else "path", thing.id)),
+        "identity": str(facts.get("identity", "")),
+        "size": facts.get("size"),
+        "refused": thing.refused,
+    }
 
 
 def listing(state: Path, events: Events) -> dict[str, Any]:

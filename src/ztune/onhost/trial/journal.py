@@ -11,6 +11,7 @@ A line is one JSON object. ``do`` is one of:
 ``remove``    it is about to be removed
 ``removed``   it is gone
 ``refused``   it was left alone, and why
+``forgotten`` ``ids``: things that are no business of the trial's any more, as the user says
 ``close``     the trial is over and nothing is left
 """
 
@@ -218,6 +219,9 @@ class Journal:
             self.things[id].made |= do == "made"
         elif do == "removed":
             self.things.pop(id, None)
+        elif do == "forgotten":
+            for one in record["ids"]:
+                self.things.pop(str(one), None)
         elif do == "refused" and id in self.things:
             self.things[id].refused = str(record.get("text", ""))
         elif do == "step":
@@ -234,9 +238,8 @@ def _open(path: Path, flags: int) -> int:
 
 def _is_record(record: dict[str, Any]) -> bool:
     known = isinstance(record.get("do"), str) and isinstance(record.get("facts", {}), dict)
-    return known and all(
-        key in record for key in {"make": ("id", "kind"), "step": ("step", "state")}.get(record["do"], ())
-    )
+    needed = {"make": ("id", "kind"), "step": ("step", "state"), "forgotten": ("ids",)}
+    return known and all(key in record for key in needed.get(record["do"], ()))
 
 
 def sync_directory(path: Path) -> None:
