@@ -356,9 +356,9 @@ def _unfinished(store: Store, name: str, trace: Trace | None) -> Run:
 
 
 def _manifest(run: Run) -> Manifest | None:
-    """Return the manifest of the run's trace; None where it is gone."""
+    """Return the manifest of the run's trace; None where it is gone or no longer the same."""
     try:
-        return Trace.open(run.trace_path).manifest
+        return Trace.reopen(run.trace_path, run.trace_sha).manifest
     except InputError:
         return None
 
