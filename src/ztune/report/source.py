@@ -133,7 +133,8 @@ def check_run_has(found: RunEvidence, words: Sequence[str]) -> None:
     """Raise InputError where no layout of the run takes some of the hardware in ``words``."""
     base = found.run.resolved_study.layout
     layouts = [trial.layout for trial in found.trials]
-    check_have(parse_have(words, base), base, layouts, f"run {found.run.id}")
+    for unused in check_have(parse_have(words, base), base, layouts, f"run {found.run.id}"):
+        raise InputError(unused.removesuffix("."))
 
 
 def best(
