@@ -8,6 +8,7 @@ from typing import Any
 
 from ztune.analysis.results import LayoutResult
 from ztune.databases.database import every
+from ztune.databases.switch import switch
 from ztune.onhost.properties import PROPERTIES
 from ztune.onhost.tunables import TUNABLES
 from ztune.study import Dataset, Layout, Pool
@@ -184,7 +185,7 @@ def _pool_facts(pool: Pool, recordsize: int, sector: int) -> dict[str, Any]:
 
 
 def _switch(layout: Layout, name: str) -> str:
-    return "off" if layout.database.get(name, "on").lower() in {"off", "0", "false", "no"} else "on"
+    return switch(layout.database.get(name, "on")) or "on"
 
 
 def _tunable(layout: Layout, name: str) -> int | None:
