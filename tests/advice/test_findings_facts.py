@@ -8,7 +8,7 @@ import pytest
 from observations import GIB, LOG, MIRROR, dataset, disk, group, histogram, observation, vdev, wal_group
 
 from ztune.advice.fact import Subject, shown
-from ztune.advice.observed_datasets import expansion, slop
+from ztune.advice.observed_datasets import slop
 from ztune.advice.observed_facts import SCOPES, subjects
 from ztune.observe.model import Observation
 
@@ -25,30 +25,6 @@ def test_each_subject_has_the_facts_of_its_scope_and_no_others() -> None:
     ]  # fmt: skip
     for subject in [*seen, *subjects(histogram("wal", {8192: 1}))]:
         assert set(subject.facts) == set(SCOPES[subject.scope])
-
-
-@pytest.mark.parametrize(
-    ("sectors", "kind", "name", "disks", "takes", "ideal"),
-    [
-        # Two sectors and a parity sector are three, padded to four; 32 have eight rows of parity.
-        (2, "raidz1", "raidz1-0", 5, 4 / 2, 5 / 4),
-        (32, "raidz1", "raidz1-0", 5, 40 / 32, 5 / 4),
-        # A dRAID row is 4 data and 2 parity sectors, also for one sector of data.
-        (1, "draid2", "draid2:4d:11c:1s-0", 11, 6.0, 6 / 4),
-        (5, "draid2", "draid2:4d:11c:1s-0", 11, 12 / 5, 6 / 4),
-    ],
-)
-def test_parity_and_padding(
-    sectors: int, kind: str, name: str, disks: int, takes: float, ideal: float
-) -> None:
-    assert expansion(sectors, kind, name, disks) == (takes, ideal)
-
-
-@pytest.mark.parametrize(
-    ("kind", "name", "disks"), [("mirror", "mirror-0", 2), ("raidz1", "raidz1-0", 0), ("draid1", "x", 9)]
-)
-def test_no_padding_where_it_is_not_known(kind: str, name: str, disks: int) -> None:
-    assert expansion(2, kind, name, disks) is None
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from typing import Any
 import evidence as ev
 import pytest
 
-from ztune.advice.facts import DATASET_FACTS, LAYOUT_FACTS, dataset_facts, layout_facts, raidz_sectors
+from ztune.advice.facts import DATASET_FACTS, LAYOUT_FACTS, dataset_facts, layout_facts
 from ztune.advice.hazards import hazard_rules, hazards, reason
 from ztune.advice.rules import RuleError, check, holds, load, say
 from ztune.analysis.results import LayoutResult, collect
@@ -290,15 +290,6 @@ def test_the_database_is_known_by_the_workload_or_by_its_files() -> None:
     assert layout_facts(only(layout()), None, unnamed)["database"] == "postgresql"
     assert layout_facts(only(layout()), "mariadb-oltp", None)["database"] == "mariadb"
     assert layout_facts(only(layout()), None, None)["database"] is None
-
-
-@pytest.mark.parametrize(
-    ("sectors", "disks", "parity", "allocated"),
-    [(1, 5, 1, 2), (2, 5, 1, 4), (4, 5, 1, 6), (32, 5, 1, 40), (1, 6, 2, 3), (2, 6, 2, 6), (32, 10, 2, 42)],
-)
-def test_raidz_sectors(sectors: int, disks: int, parity: int, allocated: int) -> None:
-    # By hand: rows of (disks − parity) data sectors with parity each, rounded up to a multiple of parity + 1.
-    assert raidz_sectors(sectors, disks, parity) == allocated
 
 
 def test_modelled_time_is_not_said_to_leave_compression_out() -> None:

@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ztune.advice.facts import raidz_sectors
 from ztune.errors import InputError
 from ztune.observe import files as module
 from ztune.observe.allocation import HEADER, Allocation
@@ -41,12 +40,13 @@ def of(found: tuple[ObservedFiles, ...], role: str) -> ObservedFiles:
 # --- allocation
 
 
-def test_raidz_takes_what_other_parts_count_too() -> None:
-    for parity in (1, 2, 3):
-        for width in range(parity + 1, 12):
-            for sectors in range(1, 70):
-                ours = Allocation(4096, width, parity).allocated(sectors * 4096 - 100)
-                assert ours == raidz_sectors(sectors, width, parity) * 4096
+@pytest.mark.parametrize(
+    ("sectors", "disks", "parity", "allocated"),
+    [(1, 5, 1, 2), (2, 5, 1, 4), (4, 5, 1, 6), (32, 5, 1, 40), (1, 6, 2, 3), (2, 6, 2, 6), (32, 10, 2, 42)],
+)
+def test_raidz_sectors(sectors: int, disks: int, parity: int, allocated: int) -> None:
+    # By hand: rows of (disks − parity) data sectors with parity each, rounded up to a multiple of parity + 1.
+    assert Allocation(4096, disks, parity).allocated(sectors * 4096 - 100) == allocated * 4096
 
 
 @pytest.mark.parametrize(
@@ -84,6 +84,33 @@ def test_parity_is_off_in_what_du_shows() -> None:
     assert raidz.used(raidz.allocated(131072)) == pytest.approx(131072, rel=0.01)
     assert raidz.used(raidz.allocated(8192)) == pytest.approx(8192 * 4 / 3, rel=0.02)
     assert Allocation(4096).used(8192) == 8192
+
+
+@pytest.mark.parametrize(
+    ("sectors", "kind", "name", "disks", "takes", "ideal"),
+    [
+        # Two sectors and a parity sector are three, padded to four; 32 have eight rows of parity.
+        (2, "raidz1", "raidz1-0", 5, 4 / 2, 5 / 4),
+        (32, "raidz1", "raidz1-0", 5, 40 / 32, 5 / 4),
+        # A dRAID row is 4 data and 2 parity sectors, also for one sector of data.
+        (1, "draid2", "draid2:4d:11c:1s-0", 11, 6.0, 6 / 4),
+        (5, "draid2", "draid2:4d:11c:1s-0", 11, 12 / 5, 6 / 4),
+    ],
+)
+def test_parity_and_padding(
+    sectors: int, kind: str, name: str, disks: int, takes: float, ideal: float
+) -> None:
+    vdev = ObservedVdev(name=name, kind=kind, ashift=12, disks=("x",) * disks)
+    blocks = Allocation.of(vdev)
+    assert (blocks.expansion(sectors * 4096), blocks.ideal) == (takes, ideal)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "disks"), [("mirror", "mirror-0", 2), ("raidz1", "raidz1-0", 0), ("draid1", "x", 9)]
+)
+def test_no_padding_where_it_is_not_known(kind: str, name: str, disks: int) -> None:
+    vdev = ObservedVdev(name=name, kind=kind, ashift=12, disks=("x",) * disks)
+    assert Allocation.of(vdev) == Allocation(4096)
 
 
 def test_allocation_of_a_vdev() -> None:

@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from ztune.observe import system
-from ztune.observe.system import Sampler, parse_interrupts, parse_meminfo, parse_pressure
+from ztune.observe.system import Sampler, parse_meminfo, parse_pressure
 
 
 def test_meminfo_is_bytes() -> None:
@@ -27,21 +27,6 @@ def test_pressure_of_some_and_all_tasks() -> None:
         "nonsense",
     ]
     assert parse_pressure(lines) == {"some": 123456, "full": 99}
-
-
-def test_interrupts_are_summed_over_processors_and_named() -> None:
-    lines = [
-        "           CPU0       CPU1",
-        " 24:         10          5  PCI-MSI 65536-edge      virtio0-req.0",
-        "LOC:        100        200   Local timer interrupts",
-        "ERR:          7",
-    ]
-    assert parse_interrupts(lines) == {
-        "24 virtio0-req.0": 15,
-        "LOC Local timer interrupts": 300,
-        "ERR": 7,
-    }
-    assert parse_interrupts([]) == {}
 
 
 def test_what_sar_d_shows_of_a_disk() -> None:

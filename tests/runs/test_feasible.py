@@ -37,10 +37,3 @@ def test_advice_for_which_there_is_no_room_is_said() -> None:
     (said,) = [text for text in feasible.check(study, 1) if "no room for" in text]
     assert "no room for advice:openzfs-guide:" in said and "--budget 2 or more tries all advice" in said
     assert not any("no room for" in text for text in feasible.check(study, 2))
-
-
-def test_hardware_that_no_layout_takes_is_said() -> None:
-    study = with_checksum("on", {"data.recordsize": ["8K"]})
-    said = feasible.check(study, 10, {"arc": "8G"})
-    assert said == ["--have arc=8G: no layout of this study varies arc, so it changes nothing."]
-    assert feasible.check(with_checksum("on", {"arc": ["8G"]}), 10, {"arc": "8G"}) == []

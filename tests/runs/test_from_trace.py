@@ -175,12 +175,14 @@ def test_a_log_device_on_an_unused_pool_is_no_other_layout() -> None:
 
 def test_hardware_that_is_there_is_known_and_what_a_layout_takes() -> None:
     study = ready.find("sqlite")
-    assert have_of(["slog=nvme"], study) == {"slog": "nvme"}
+    assert have_of(["slog=nvme"], study) == ({"slog": "nvme"}, [])
     with pytest.raises(InputError, match=r'no layout of study "sqlite" takes that.*Did you mean "slog=nvme"'):
         have_of(["slog=nvm"], study)
     # Too few commits were recorded to vary a log device: to have one is no mistake.
     raw = generic.build({"data"}).to_json()
     without = Study.model_validate({**raw, "axes": {"data.recordsize": ["8K"]}, "cross": []})
-    assert have_of(["slog=nvme"], without) == {"slog": "nvme"}
+    have, (unused,) = have_of(["slog=nvme"], without)
+    assert have == {"slog": "nvme"}
+    assert unused.startswith("--have slog=nvme: no layout of study ") and "varies slog, so it" in unused
     with pytest.raises(InputError, match='there is no profile "floppy"'):
         have_of(["slog=floppy"], without)

@@ -99,8 +99,10 @@ def test_what_no_layout_takes_is_refused_with_what_is_meant() -> None:
     layouts = [
         with_settings(BASE, changes) for changes in ({"slog": "nvme"}, {"arc": "8G"}, {"wal.pool": "logs"})
     ]
-    check_have({"slog": "nvme", "arc": "8G"}, BASE, layouts, "x")
-    check_have({"arc": "16G"}, BASE, layouts, "x")  # more than enough
+    assert check_have({"slog": "nvme", "arc": "8G"}, BASE, layouts, "x") == []
+    assert check_have({"arc": "16G"}, BASE, layouts, "x") == []  # more than enough
+    (unused,) = check_have({"l2arc": "nvme", "arc": "8G"}, BASE, layouts, "study x")
+    assert unused == "--have l2arc=nvme: no layout of study x varies l2arc, so it changes nothing."
     taken = "beyond its base layout they take slog=nvme, arc=8G, wal.pool=logs"
     with pytest.raises(InputError, match=f"^--have slog=floppy: no layout of study x takes that; {taken}$"):
         check_have({"slog": "floppy"}, BASE, layouts, "study x")

@@ -13,9 +13,8 @@ from ztune.advice.model import Recommendation
 from ztune.advice.plan import Plan, applicable, wanted_by_name
 from ztune.onhost.properties import PROPERTIES
 from ztune.onhost.tunables import PARAMETERS, TUNABLES
-from ztune.study import DurabilityClass, Layout
+from ztune.study import Layout
 from ztune.study.durability import judge
-from ztune.study.layout import parse_layout
 from ztune.units import listed, parse_size
 
 VERSION = 1
@@ -381,10 +380,3 @@ def _plan(plan: Plan) -> dict[str, Any]:
         for target in plan.targets
     ]
     return {**raw, "before": plan.before.value, "after": plan.after.value, "weaker": plan.weaker}
-
-
-def durability(recommendation: Recommendation) -> DurabilityClass:
-    """Return the class of the layout itself, as far as it is known: what an export gives where no live system
-    is compared.
-    """
-    return judge(parse_layout(recommendation.layout)).proven

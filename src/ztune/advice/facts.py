@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from math import ceil
 from typing import Any
 
 from ztune.analysis.results import LayoutResult
 from ztune.databases.database import every
+from ztune.databases.switch import switch
+from ztune.observe.allocation import Allocation
 from ztune.onhost.properties import PROPERTIES
 from ztune.onhost.tunables import TUNABLES
 from ztune.study import Dataset, Layout, Pool
@@ -143,16 +144,6 @@ def dataset_facts(
     return facts
 
 
-def raidz_sectors(sectors: int, disks: int, parity: int) -> int:
-    """Return what RAID-Z allocates for ``sectors`` of data: parity per row, rounded up to parity + 1.
-
-    The layout that vdev_raidz.c describes: a block is spread over rows of ``disks − parity`` data sectors,
-    each with ``parity`` parity sectors, and the whole is padded so that no gap is too small to be used.
-    """
-    total = sectors + parity * ceil(sectors / (disks - parity))
-    return -(-total // (parity + 1)) * (parity + 1)
-
-
 def _pool_facts(pool: Pool, recordsize: int, sector: int) -> dict[str, Any]:
     data = [v for v in pool.vdevs if v.class_ == "data"]
     logs = [v for v in pool.vdevs if v.class_ == "log"]
@@ -174,17 +165,15 @@ def _pool_facts(pool: Pool, recordsize: int, sector: int) -> dict[str, Any]:
         "raidz_ideal": None,
     }
     if raidz is not None:
-        parity = int(raidz.kind.removeprefix("raidz"))
-        sectors = max(1, ceil(recordsize / sector))
-        allocated = raidz_sectors(sectors, raidz.disks, parity)
-        facts["raidz_sectors"] = allocated
-        facts["raidz_expansion"] = allocated / sectors
-        facts["raidz_ideal"] = raidz.disks / (raidz.disks - parity)
+        blocks = Allocation(sector, raidz.disks, parity=int(raidz.kind.removeprefix("raidz")))
+        facts["raidz_sectors"] = blocks.allocated(recordsize) // sector
+        facts["raidz_expansion"] = blocks.expansion(recordsize)
+        facts["raidz_ideal"] = blocks.ideal
     return facts
 
 
 def _switch(layout: Layout, name: str) -> str:
-    return "off" if layout.database.get(name, "on").lower() in {"off", "0", "false", "no"} else "on"
+    return switch(layout.database.get(name, "on")) or "on"
 
 
 def _tunable(layout: Layout, name: str) -> int | None:

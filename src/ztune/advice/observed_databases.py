@@ -8,6 +8,7 @@ from ztune.advice.fact import Fact
 from ztune.advice.observed_datasets import find, record_bytes
 from ztune.advice.observed_roles import dataset_name, on_zfs
 from ztune.databases.database import Observed, every
+from ztune.databases.switch import switch
 from ztune.observe.model import Observation
 from ztune.onhost.look.reading import ObservedDatabase
 
@@ -34,8 +35,7 @@ FACTS: dict[str, Fact] = {
 
 # DETECT_ONLY writes no page contents to the doublewrite file: it can't repair (MySQL manual, Doublewrite
 # Buffer). "fast" is MariaDB's doublewrite without fsync of the data files.
-_ON = {"on", "1", "true", "yes", "fast", "detect_and_recover"}
-_OFF = {"off", "0", "false", "no", "detect_only"}
+_DOUBLEWRITE = {"fast": "on", "detect_and_recover": "on", "detect_only": "off"}
 
 
 def database_facts(observation: Observation, database: ObservedDatabase) -> dict[str, Any]:
@@ -44,6 +44,7 @@ def database_facts(observation: Observation, database: ObservedDatabase) -> dict
     Where more than one database was seen, it is not known which role's files are whose.
     """
     settings = database.settings
+    doublewrite = settings.get("innodb_doublewrite", "")
     facts: dict[str, Any] = {
         **dict.fromkeys(FACTS),
         "database": database.kind,
@@ -54,10 +55,10 @@ def database_facts(observation: Observation, database: ObservedDatabase) -> dict
         "log_flush": settings.get("innodb_flush_log_at_trx_commit"),
         "asks_direct": _asks_direct(database),
         **{
-            name: _switch(settings.get(name))
+            name: switch(settings.get(name, ""))
             for name in ("full_page_writes", "wal_recycle", "wal_init_zero", "fsync")
         },
-        "doublewrite": _switch(settings.get("innodb_doublewrite")),
+        "doublewrite": _DOUBLEWRITE.get(doublewrite.lower()) or switch(doublewrite),
     }
     if len(observation.databases) == 1:
         facts.update(_files(observation))
@@ -111,14 +112,9 @@ def _asks_direct(database: ObservedDatabase) -> bool | None:
         wanted = settings.get("debug_io_direct", settings.get("io_direct"))
         return None if wanted is None else "data" in wanted
     if settings.get("innodb_data_file_buffering") is not None:  # MariaDB 11.0 and later
-        return _switch(settings["innodb_data_file_buffering"]) == "off"
+        return switch(settings["innodb_data_file_buffering"]) == "off"
     method = settings.get("innodb_flush_method")
     return None if method is None else method.upper().startswith("O_DIRECT")
-
-
-def _switch(value: str | None) -> str | None:
-    word = (value or "").lower()
-    return "on" if word in _ON else "off" if word in _OFF else None
 
 
 def _int(text: str | None) -> int | None:

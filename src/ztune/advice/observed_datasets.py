@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-from math import ceil
 from typing import Any
 
 from ztune.advice.fact import Fact
-from ztune.advice.facts import raidz_sectors
+from ztune.observe.allocation import Allocation
 from ztune.observe.model import (
     Group,
     Observation,
@@ -197,28 +196,6 @@ def slop(size: int) -> int:
     return max(min(size // _SLOP_SHARE, _SLOP_MOST), min(size // 2, _SLOP_LEAST))
 
 
-def expansion(sectors: int, kind: str, name: str, disks: int) -> tuple[float, float] | None:
-    """Return what ``sectors`` of data take on a RAID-Z or dRAID vdev and what a large block takes.
-
-    Both as multiples of the data. RAID-Z pads to parity + 1 sectors (raidz_sectors); dRAID to whole rows of
-    its data and parity disks (vdev_draid_asize()), whose number is in its name: "draid2:8d:24c:1s-0". None
-    for other kinds, and where the number of disks is not known.
-    """
-    match = re.fullmatch(r"(raidz|draid)([123])", kind)
-    if match is None:
-        return None
-    parity = int(match[2])
-    if match[1] == "raidz":
-        if disks <= parity:
-            return None
-        return raidz_sectors(sectors, disks, parity) / sectors, disks / (disks - parity)
-    data = re.search(r":(\d+)d\b", name)
-    if data is None:
-        return None
-    width = int(data[1]) + parity
-    return ceil(sectors / int(data[1])) * width / sectors, width / int(data[1])
-
-
 def _groups(observation: Observation, name: str) -> list[Group]:
     """Return what was done in a dataset: by role, or by file where a role's files are in several datasets."""
     roles = observation.of_kind("role")
@@ -229,13 +206,12 @@ def _groups(observation: Observation, name: str) -> list[Group]:
 def _expansion(pool: ObservedPool, record: int) -> dict[str, float]:
     for vdev in pool.vdevs:
         if vdev.role == "data" and vdev.ashift is not None:
-            sectors = max(1, ceil(record / (1 << vdev.ashift)))
-            found = expansion(sectors, vdev.kind, vdev.name, len(vdev.disks))
-            if found is not None:
+            blocks = Allocation.of(vdev)
+            if blocks.parity:
                 return {
-                    "record_sectors": record / (1 << vdev.ashift),
-                    "parity_expansion": found[0],
-                    "parity_ideal": found[1],
+                    "record_sectors": record / blocks.sector,
+                    "parity_expansion": blocks.expansion(record),
+                    "parity_ideal": blocks.ideal,
                 }
     ashifts = [v.ashift for v in pool.vdevs if v.role == "data" and v.ashift is not None]
     return {"record_sectors": record / (1 << max(ashifts))} if ashifts else {}

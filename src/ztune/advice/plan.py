@@ -174,7 +174,9 @@ def build(recommendation: Recommendation, mapping: Mapping[str, str], live: Live
     after = _judge(layout, mapping, mixed, live)
     reasons, copied = after.reasons, _judge(layout, mapping, now, live).proven
     worse = after.proven
-    if unread := _protects(recommendation, layout, mapping, (then, mixed), live):
+    torn_before = _torn_without(recommendation, layout, mapping, then, live, before)
+    torn_after = _torn_without(recommendation, layout, mapping, mixed, live, after)
+    if unread := [name for name in torn_after if name not in torn_before]:
         worse = max(worse, DurabilityClass.NOT_KNOWN, key=lambda one: one.rank)
         said = f"the new record size is smaller than the database's pages: without {listed(unread)} a power "
         reasons = (f"{said}cut tears them, and what the server has set was not read", *reasons)
@@ -625,25 +627,25 @@ def _with_old_records(
 _Values = Mapping[str, Mapping[str, HostProperty]]
 
 
-def _protects(
+def _torn_without(
     recommendation: Recommendation,
     layout: Layout,
     mapping: Mapping[str, str],
-    values: tuple[_Values, _Values],
+    values: _Values,
     live: Live,
+    judged: Judgement,
 ) -> list[str]:
-    """Return the settings of the database that keep a power cut from tearing pages with the second of
-    ``values`` and need not with the first, and that the layout says nothing of."""
+    """Return the settings of the database that the layout says nothing of, and without which a power cut
+    tears pages with ``values``. ``judged``: what it loses with them."""
+    if judged.proven is DurabilityClass.CORRUPT:
+        return []  # with or without them
 
-    def torn(name: str, one: _Values) -> bool:
+    def torn(name: str) -> bool:
         without = replace(layout, database={**layout.database, name: "off"})
-        corrupt = [
-            _judge(tried, mapping, one, live).proven is DurabilityClass.CORRUPT for tried in (layout, without)
-        ]
-        return corrupt == [False, True]
+        return _judge(without, mapping, values, live).proven is DurabilityClass.CORRUPT
 
-    names = [n for n in torn_page_settings(recommendation.subject.database) if n not in layout.database]
-    return [name for name in names if not torn(name, values[0]) and torn(name, values[1])]
+    names = torn_page_settings(recommendation.subject.database)
+    return [name for name in names if name not in layout.database and torn(name)]
 
 
 def _judge(layout: Layout, mapping: Mapping[str, str], values: _Values, live: Live) -> Judgement:

@@ -388,9 +388,7 @@ def _job_name(study: str, workload: str) -> str:
 def _recorded(run: Run) -> tuple[str, Mapping[str, RoleSizes]] | None:
     """Return the workload of what ``run`` replayed, and the sizes in it; None where the recording is gone."""
     try:
-        trace = Trace.open(Path(run.trace_path))
-        if trace.sha != run.trace_sha:
-            return None
+        trace = Trace.reopen(run.trace_path, run.trace_sha)
         info = trace.manifest.workload
         return "" if info is None else info.name, thumb.role_sizes(trace)
     except InputError:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable
 
 from ztune import output
 from ztune.output import Console
@@ -14,11 +14,12 @@ from ztune.study import Study
 from ztune.study.advised import StudyBeside
 
 
-def say_notes(study: Study, budget: int, have: Mapping[str, str]) -> None:
+def say_notes(study: Study, budget: int, unused: Iterable[str]) -> None:
     """Say at once what was left out of ``study``, and why, and what ``budget`` is too small for: not only
-    with the results. Raises InputError where nothing could come of it.
+    with the results. ``unused``: sentences on hardware that is there. Raises InputError where nothing could
+    come of it.
     """
-    for note in (*study.notes, *feasible.check(study, budget, have)):
+    for note in (*study.notes, *feasible.check(study, budget), *unused):
         output.echo(f"ztune: {note}", err=True)
 
 

@@ -163,8 +163,9 @@ def tune(asked: TuneOptions, trying: Trying | None) -> Tuned:
             trace, others = record_workload(workload, asked.recorder, path), {}
             study = study_for(trace, asked.study, asked.profile, asked.arc)
         study = say_advice(with_advice(study, asked.advice, trace))
-        options = replace(options, have=have_of(asked.have, study))
-        say_notes(study, options.budget, options.have)
+        have, unused = have_of(asked.have, study)
+        options = replace(options, have=have)
+        say_notes(study, options.budget, unused)
         offered = [] if several is not None else offers.of_workload(asked.workload, parameters)
         limit = (0 if asked.study else 1) if asked.settings is None else asked.settings
         _say_offers(asked, offered, limit)

@@ -22,6 +22,7 @@ from ztune.errors import InputError, MissingError
 from ztune.report import source
 from ztune.runs.named import run_id
 from ztune.study import DurabilityClass
+from ztune.study.durability import judge
 from ztune.units import counted
 
 _CLASSES = ("nothing-acknowledged", "last-seconds", "corrupt")
@@ -197,11 +198,10 @@ def _export(
             plan = build(recommendation, mapping, read(host, mapping.values(), parameters(layout)))
         except MissingError as error:
             output.echo(f"ztune: not compared with a live system: {error}", err=True)
-    klass = exports.durability(recommendation)
     allowed = DurabilityClass.NOTHING if accepted is None else accepted
     if plan is not None:
         check_allowed(plan, accepted)
-    elif klass.rank > allowed.rank:
+    elif (klass := judge(layout).proven).rank > allowed.rank:
         raise InputError(
             f"the layout is of durability class {klass}; if that is what you want, add --accept-durability "
             f"{klass}"

@@ -228,11 +228,11 @@ def command(
                 study = recordings.replayable(study, opened, study_name)
                 others = recordings.found(study, opened, options.budget, study_name)
             study = say_advice(with_advice(study, advice, opened))
+            at_hand, unused = have_of(have, study)
             options = replace(
-                options, have=have_of(have, study), ages=_ages(age, study),
-                beside=_beside(beside, opened, store),
-            )  # fmt: skip
-            say_notes(study, options.budget, options.have)
+                options, have=at_hand, ages=_ages(age, study), beside=_beside(beside, opened, store)
+            )
+            say_notes(study, options.budget, unused)
             with LiveView() as live, _replays_on(on, live) as executor:
                 run = screening.start(
                     store, opened, study, engine, options, others=others, name=name,
@@ -356,9 +356,9 @@ def _unfinished(store: Store, name: str, trace: Trace | None) -> Run:
 
 
 def _manifest(run: Run) -> Manifest | None:
-    """Return the manifest of the run's trace; None where it is gone."""
+    """Return the manifest of the run's trace; None where it is gone or no longer the same."""
     try:
-        return Trace.open(run.trace_path).manifest
+        return Trace.reopen(run.trace_path, run.trace_sha).manifest
     except InputError:
         return None
 

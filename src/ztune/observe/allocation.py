@@ -34,10 +34,10 @@ class Allocation:
 
     @classmethod
     def of(cls, vdev: ObservedVdev) -> Allocation:
-        """Return that of a top-level vdev; 4 KiB sectors where it does not tell."""
+        """Return that of a top-level vdev: 4 KiB sectors, and no parity, where it does not tell."""
         sector = 1 << vdev.ashift if vdev.ashift else 4096
         parity = int(vdev.kind[-1]) if vdev.kind.startswith(("raidz", "draid")) else 0
-        if parity and vdev.kind.startswith("raidz"):
+        if parity and vdev.kind.startswith("raidz") and len(vdev.disks) > parity:
             return cls(sector, len(vdev.disks), parity)
         match = re.match(r"draid\d:(\d+)d:", vdev.name)
         if parity and match:
@@ -69,6 +69,15 @@ class Allocation:
             sectors += self.parity * -(-sectors // data)
             sectors = -(-sectors // (self.parity + 1)) * (self.parity + 1)
         return sectors * self.sector
+
+    def expansion(self, size: int) -> float:
+        """Return what is allocated for a block of ``size``, as a multiple of its sectors."""
+        return self.allocated(size) / (-(-size // self.sector) * self.sector)
+
+    @property
+    def ideal(self) -> float:
+        """That multiple of a block so large that no padding counts."""
+        return self.width / (self.width - self.parity)
 
     def used(self, allocated: int) -> int:
         """Return the bytes that ``du`` and ``zfs get used`` show for ``allocated``: parity taken off.

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from ztune.observe.subjects import ObservedSubject
 from ztune.onhost.host import mounts
+from ztune.onhost.host.process import all_pids, parse_io
 from ztune.onhost.probes import procfs
 
 LOST = (
@@ -74,13 +75,8 @@ class ProcSession:
         if not self._subject.by_files:
             return [pid for pid in procfs.descendants(self._subject.now()) if pid != os.getpid()]
         folders = [Path(folder) for folder in self._subject.folders]
-        found = []
-        for entry in os.scandir("/proc"):
-            if entry.name.isdigit() and int(entry.name) != os.getpid():
-                pid = int(entry.name)
-                if pid in self._last or any(mounts.uses(pid, folder) for folder in folders):
-                    found.append(pid)
-        return found
+        others = (pid for pid in all_pids() if pid != os.getpid())
+        return [p for p in others if p in self._last or any(mounts.uses(p, folder) for folder in folders)]
 
     def _read(self, pid: int) -> _Process | None:
         try:
@@ -89,7 +85,7 @@ class ProcSession:
             return None
         io: dict[str, int] = {}
         try:
-            io = procfs.parse_io(Path(f"/proc/{pid}/io").read_text(encoding="ascii"))
+            io = parse_io(Path(f"/proc/{pid}/io").read_text(encoding="ascii"))
         except PermissionError:
             self.io_denied = True
         except OSError:

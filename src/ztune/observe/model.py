@@ -257,7 +257,7 @@ class Observation(Part):
     context_switches: dict[str, int] = {}
     """ "voluntary" and "involuntary", of the observed processes."""
     interrupts: dict[str, int] = {}
-    """By name, in the window."""
+    """By source, in the window."""
     cpu_seconds: float | None = None
     """Of the observed processes, user and system."""
     series: dict[str, Series] = {}

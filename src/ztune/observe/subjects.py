@@ -13,6 +13,7 @@ from typing import Literal
 from ztune.errors import InputError, ZtuneError
 from ztune.onhost.events import Events
 from ztune.onhost.host import about, mounts
+from ztune.onhost.host.process import Identity
 from ztune.onhost.host.zfs import Commands, parse_get
 from ztune.onhost.probes import procfs
 from ztune.onhost.probes.bpf import kernel_device
@@ -120,13 +121,8 @@ def _name(pid: int) -> str:
 
 def _started(pid: int) -> int | None:
     """Return the tick a process started at; None if it is gone, or ended and not yet waited for."""
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
-        if text.rpartition(")")[2].split()[0] in ("Z", "X"):
-            return None
-        return procfs.parse_pid_stat(text).started
-    except (OSError, ValueError, IndexError):
-        return None
+    found = Identity.of(pid)
+    return found.ticks if found is not None and found.alive() else None
 
 
 def of_unit(name: str) -> ObservedSubject:

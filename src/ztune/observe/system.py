@@ -97,33 +97,13 @@ def parse_pressure(lines: list[str]) -> dict[str, int]:
     return found
 
 
-def parse_interrupts(lines: list[str]) -> dict[str, int]:
-    """Return name → count, over all processors, from /proc/interrupts.
-
-    The name of a numbered one ends in the device or driver: "24 virtio0-req.0"; else it is the kernel's own,
-    such as "LOC Local timer interrupts".
-    """
-    found: dict[str, int] = {}
-    if not lines:
-        return found
-    processors = len(lines[0].split())
-    for line in lines[1:]:
-        words = line.split()
-        counts = [int(word) for word in words[1 : processors + 1] if word.isdigit()]
-        rest = words[1 + len(counts) :]
-        if not words or not counts:
-            continue
-        label = words[0].rstrip(":")
-        if label.isdigit():
-            rest = rest[-1:]
-        found[" ".join([label, *rest])] = sum(counts)
-    return found
-
-
 def interrupts() -> dict[str, int]:
-    """Return the host's interrupts, hard and soft ("softirq BLOCK"), since it was started."""
-    found = parse_interrupts(_lines("/proc/interrupts"))
-    return found | {f"softirq {name}": n for name, n in parse_interrupts(_lines("/proc/softirqs")).items()}
+    """Return the host's interrupts, hard and soft ("softirq BLOCK"), since it was started, by source."""
+    try:
+        found = procfs.interrupts()
+    except OSError:  # as in a container
+        return {}
+    return found["interrupts"] | {f"softirq {name}": n for name, n in found["softirqs"].items()}
 
 
 def _cpu_reading() -> tuple[Reading, Reading]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ztune.advice.joint_base import WeighedRun
@@ -134,7 +133,8 @@ def check_run_has(found: RunEvidence, words: Sequence[str]) -> None:
     """Raise InputError where no layout of the run takes some of the hardware in ``words``."""
     base = found.run.resolved_study.layout
     layouts = [trial.layout for trial in found.trials]
-    check_have(parse_have(words, base), base, layouts, f"run {found.run.id}")
+    for unused in check_have(parse_have(words, base), base, layouts, f"run {found.run.id}"):
+        raise InputError(unused.removesuffix("."))
 
 
 def best(
@@ -158,9 +158,6 @@ def _trace(path: str, sha: str) -> tuple[Trace | None, str]:
     if not path:
         return None, "The run has no trace: nothing was replayed."
     try:
-        trace = Trace.open(Path(path), known=sha)
-        if trace.sha != sha:
-            return None, f"{path} is not the trace that was replayed any more."
+        return Trace.reopen(path, sha), ""
     except InputError as error:
         return None, f"The trace can't be read any more: {error}."
-    return trace, ""

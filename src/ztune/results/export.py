@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from ztune.analysis.basis import basis
@@ -126,11 +125,8 @@ def _job(run: Run) -> _Job:
     if run.job:
         return _named(run.job.get("workload"), run.job.get("params"), run.job.get("version"))
     try:
-        trace = Trace.open(Path(run.trace_path), known=run.trace_sha)
+        manifest = Trace.reopen(run.trace_path, run.trace_sha).manifest
     except InputError:
-        return _named(run.study.get("workload"), run.study.get("parameters"), "")
-    manifest = trace.manifest
-    if trace.sha != run.trace_sha:
         return _named(run.study.get("workload"), run.study.get("parameters"), "")
     if manifest.workload is not None:
         return _named(manifest.workload.name, manifest.workload.parameters, manifest.workload.version)

@@ -21,7 +21,7 @@ from ztune.study import Layout, Study, advised, generic, profiles, ready
 from ztune.study.adjust import adjusted
 from ztune.study.advised import StudyBeside
 from ztune.study.durability import asks_direct
-from ztune.study.hardware import bought, check_have, parse_have
+from ztune.study.hardware import check_have, parse_have
 from ztune.study.layout import plain, with_settings
 from ztune.trace.manifest import Manifest, WorkloadInfo
 from ztune.trace.reader import Trace
@@ -159,24 +159,21 @@ def with_advice(study: Study, names: Sequence[str], trace: Trace) -> StudyBeside
     return advised.beside(study, names, None if found is None else found.name, advised.REPLAY)
 
 
-def have_of(words: Sequence[str], study: Study) -> dict[str, str]:
-    """Return the hardware in ``words`` ("slog=nvme") that is there beside what the base uses, factor → value.
+def have_of(words: Sequence[str], study: Study) -> tuple[dict[str, str], list[str]]:
+    """Return the hardware in ``words`` ("slog=nvme") that is there beside what the base uses, factor → value,
+    and a sentence for each factor that the study does not vary.
 
-    Raises InputError for a disk that nobody knows, and where the study varies the factor but has no such
-    value. A factor that it does not vary is no mistake: what a recording shows nothing of is left out of its
-    study.
+    That is no mistake: what a recording shows nothing of is left out of its study. Raises InputError for a
+    disk that nobody knows, and where the study varies the factor but has no such value.
     """
     base = study.layout
     if not (have := parse_have(words, base)):
-        return {}  # all layouts of a large cross take seconds
-    layouts = list(layouts_of(study))
-    varied = {key for layout in layouts for key in bought(base, layout)}
-    asked = {key: value for key, value in have.items() if key in varied}
-    check_have(asked, base, layouts, f'study "{study.name}"')
+        return {}, []  # all layouts of a large cross take seconds
+    unused = check_have(have, base, layouts_of(study), f'study "{study.name}"')
     for name in with_settings(base, have).profiles():
         if name not in study.profiles:
             profiles.find(name)
-    return have
+    return have, unused
 
 
 def _declared(manifest: Manifest) -> Declared:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from ztune.errors import InputError
 from ztune.runs.space import layouts_of
 from ztune.study import Study
@@ -12,9 +10,9 @@ from ztune.study.durability import Bar
 from ztune.units import counted
 
 
-def check(study: Study, budget: int, have: Mapping[str, str] | None = None) -> list[str]:
+def check(study: Study, budget: int) -> list[str]:
     """Return, as sentences, what a screening of ``study`` with ``budget`` layouts will say nothing about:
-    what is varied too little, advice for which there is no room, and in ``have`` what no layout takes.
+    what is varied too little, and advice for which there is no room.
 
     Raises InputError where none of its layouts could be recommended.
     """
@@ -40,10 +38,6 @@ def check(study: Study, budget: int, have: Mapping[str, str] | None = None) -> l
             f"The budget of {budget} has no room for {', '.join(without)}: the base layout comes first. "
             f"--budget {1 + len(advised)} or more tries all advice."
         )
-    varied = {*study.axes, *(key for one in study.layouts for key in one.set)}
-    for key, value in (have or {}).items():
-        if key not in varied:
-            out.append(f"--have {key}={value}: no layout of this study varies {key}, so it changes nothing.")
     return out
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from ztune.databases import database, registry
 from ztune.databases.database import Offer
+from ztune.databases.switch import switch
 from ztune.errors import InputError
 from ztune.runs.space import changed, differences
 from ztune.study import Layout, Study
@@ -20,8 +21,6 @@ from ztune.study.durability import Bar, judge
 from ztune.trace.manifest import Manifest
 from ztune.trace.roles import databases_in
 from ztune.units import listed
-
-_WORDS = {"0": "off", "false": "off", "no": "off", "1": "on", "true": "on", "yes": "on"}
 
 
 def words(offer: Offer) -> str:
@@ -88,4 +87,4 @@ def _differs(offer: Offer, own: Mapping[str, str]) -> bool:
 
 
 def _plain(value: str) -> str:
-    return _WORDS.get(value.lower(), value.lower())
+    return switch(value) or value.lower()

@@ -373,8 +373,5 @@ def of_run(store: Store, run: Run) -> dict[JobKey, Trace]:
         key = key_of(trial.layout)
         if sha == run.trace_sha or key in out:
             continue
-        trace = Trace.open(path)
-        if trace.sha != sha:
-            raise InputError(f"{path} is not the recording any more that run {run.id} replayed")
-        out[key] = trace
+        out[key] = Trace.reopen(path, sha)
     return out

@@ -1,7 +1,8 @@
 """Screening: many layouts, one trace, all cores; every result stored as soon as it is there.
 
 Used by ``ztune screen`` and ``ztune tune``. ``start`` begins a run, ``resume`` goes on with one that was cut;
-both return the run when it is done.
+both return the run when it is done. ``_Screening._rounds`` is the whole way: what is asked, what the model
+proposes, and what is tried of the best after that.
 """
 
 from __future__ import annotations
@@ -11,8 +12,6 @@ import time
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 from ztune import __version__
 from ztune.analysis.aged import BEST
@@ -22,10 +21,8 @@ from ztune.analysis.standing import standing
 from ztune.errors import InputError
 from ztune.onhost.properties import PROPERTIES, version_key
 from ztune.places.engine import Engine
-from ztune.places.engine_run import Outcome, Progress, memory_bytes, sweep
-from ztune.places.executor import Executor, LocalExecutor, PlannedReplay
-from ztune.places.neighbour import Neighbour, joined
-from ztune.places.replay import Replay, prepare
+from ztune.places.engine_run import Outcome, Progress, sweep
+from ztune.places.executor import Executor, PlannedReplay
 from ztune.runs import feasible
 from ztune.runs.ending import ending
 from ztune.runs.from_trace import without_direct
@@ -33,19 +30,18 @@ from ztune.runs.observer import Observer
 from ztune.runs.options import ScreenOptions
 from ztune.runs.recordings import JobKey, found, key_of, of_run
 from ztune.runs.refine import MAX_ROUNDS, back_to_default
+from ztune.runs.replays import RunReplays
 from ztune.runs.search import KEY, LayoutSearch, Stopped, ending_of, opening, stopped
 from ztune.runs.space import AGE, changed, differences, first_round, meaning, unique
 from ztune.search.propose import STARTS
 from ztune.store import environment
 from ztune.store.db import Store
-from ztune.store.records import BOTH, HALF_ARC, NEIGHBOUR, PART, TWICE_ARC, Run, Trial
+from ztune.store.records import Run, Trial
 from ztune.study import Layout, Study
-from ztune.study.layout import MIN_ARC, with_settings
-from ztune.trace.inputs import Inputs
-from ztune.trace.rate import REGION, Rate, Work, check_rate, default_rate, is_all
+from ztune.study.layout import with_settings
 from ztune.trace.reader import Trace
 from ztune.trace.witness import kept
-from ztune.units import format_size, parse_size
+from ztune.units import parse_size
 
 AT_ONCE = "at_once"
 """Where a run's ``outcome`` keeps how many layouts its search proposes before it looks at results."""
@@ -54,11 +50,6 @@ _LOOK_AHEAD = 8
 """Trials that are looked at for one that need not wait."""
 _LOOK_S = 0.2
 """How long the end of a trial is waited for at a time, so that Ctrl-C is seen at once."""
-_OF_ARC = {HALF_ARC: 0.5, TWICE_ARC: 2.0}
-"""The conditions with another ARC, as shares of the layout's."""
-PARTS = 4
-"""How many samples that have no region in common are replayed of the base and of the layout to recommend,
-where a part is: what they differ by is how far a figure of one may be from that of all."""
 
 
 def versions(engine: Engine) -> dict[str, str]:
@@ -99,12 +90,10 @@ def start(
     if others is None:
         others = found(study, trace, options.budget)
     seed = study.seed if options.seed is None else options.seed
-    targets = _Targets.of(study, trace, others, engine, options, seed, executor)
+    replays = RunReplays(study, trace, others, engine, options, seed, executor)
     for layout in [*opening(study, options.budget), *first_round(study, options.budget)]:
-        targets.check(layout)
-    warnings = [*study.notes, *feasible.check(study, options.budget), *targets.warnings()]
-    if options.beside:
-        warnings += Neighbour.kept(options.beside).warnings(trace)
+        replays.check(layout)
+    warnings = [*study.notes, *feasible.check(study, options.budget), *replays.warnings]
     run = store.create_run(
         kind=kind,
         study=study,
@@ -115,12 +104,12 @@ def start(
         seed=seed,
         name=name,
         command=list(command),
-        options=replace(options, sample=targets.rate.of, region=targets.rate.region).to_json(),
+        options=replace(options, sample=replays.rate.of, region=replays.rate.region).to_json(),
         warnings=warnings,
         source_run=None if like is None else like.id,
-        outcome={**kept(trace), AT_ONCE: _at_once(targets)},
+        outcome={**kept(trace), AT_ONCE: _at_once(replays)},
     )
-    return _Screening(store, run, targets, options, observer or Observer()).go()
+    return _Screening(store, run, replays, options, observer or Observer()).go()
 
 
 def resume(
@@ -160,9 +149,9 @@ def resume(
     if set(map(key_of, first_round(study, options.budget))) - {key_of(study.layout), *others}:
         # It was cut before the first of their trials, or there is more budget now.
         others = {**found(study, trace, options.budget), **others}
-    targets = _Targets.of(study, trace, others, engine, _as_begun(run, options), run.seed, executor)
+    replays = RunReplays(study, trace, others, engine, _as_begun(run, options), run.seed, executor)
     run = store.resume_run(run.id)
-    return _Screening(store, run, targets, options, observer or Observer()).go()
+    return _Screening(store, run, replays, options, observer or Observer()).go()
 
 
 def _as_begun(run: Run, options: ScreenOptions) -> ScreenOptions:
@@ -190,9 +179,9 @@ def on_top(
     """
     study = run.resolved_study
     others = {**of_run(store, run), key_of(layout): recording}
-    targets = _Targets.of(study, trace, others, engine, _as_begun(run, options), run.seed)
-    targets.check(layout)
-    screening = _Screening(store, store.resume_run(run.id), targets, options, observer or Observer())
+    replays = RunReplays(study, trace, others, engine, _as_begun(run, options), run.seed)
+    replays.check(layout)
+    screening = _Screening(store, store.resume_run(run.id), replays, options, observer or Observer())
     return screening.on_top(layout)
 
 
@@ -212,261 +201,18 @@ def allowed_order(run: Run, trials: Sequence[Trial]) -> list[Trial]:
     return [by_hash[place.result.hash] for place in standing(run, trials).ranked]
 
 
-class _Targets:
-    """The recordings of a run, each ready to be replayed. ``several``: whether layouts have their own."""
-
-    def __init__(
-        self,
-        study: Study,
-        by_job: Mapping[JobKey, Replay],
-        executor: Executor,
-        beside: Mapping[str, Replay] | None = None,
-        parts: Mapping[tuple[str, JobKey], Replay] | None = None,
-    ) -> None:
-        """``executor``: where they are replayed. ``parts``: what replays other samples than the run's, by
-        condition and job."""
-        self.study, self._by_job, self._beside, self._parts = study, by_job, beside or {}, parts or {}
-        self.executor, self.several = executor, len(by_job) > 1
-        self.rate = by_job[key_of(study.layout)].rate
-
-    @classmethod
-    def of(
-        cls,
-        study: Study,
-        trace: Trace,
-        others: Mapping[JobKey, Trace],
-        engine: Engine,
-        options: ScreenOptions,
-        seed: int,
-        executor: Executor | None = None,
-    ) -> _Targets:
-        """Read the recordings: ``trace``, of the base's job, ``others``, and that of a neighbour."""
-
-        rate = _rate(study, trace, options)
-
-        def replay(one: Trace, inputs: Inputs | None = None, part: int = 0) -> Replay:
-            return Replay(
-                one, engine, inputs=inputs, rate=replace(rate, part=part), load=options.load,
-                timeout_s=options.timeout_s, cores=options.cores, processor=options.processor,
-            )  # fmt: skip
-
-        base = key_of(study.layout)
-        by_job = {key: replay(one) for key, one in {base: trace, **others}.items()}
-        parts = {
-            (f"{PART}{part}", key): replay(one, part=part)
-            for part in range(1, min(PARTS, rate.of // recorded_rate(trace)))
-            for key, one in {base: trace, **others}.items()
-        }
-        first = by_job[base]
-        beside = {}
-        if options.beside:
-            one = Neighbour.kept(options.beside)
-            one.check(trace)
-            _check_beside(study, others)
-            other = prepare(one.trace)
-            for condition, alone in ((BOTH, False), (NEIGHBOUR, True)):
-                inputs = joined(trace, first.inputs, one, other, alone=alone)
-                beside[condition] = replay(trace, inputs)
-        executor = executor or LocalExecutor()
-        executor.open(first, first.spec(study, study.layout, seed), options.jobs)
-        for target in (*by_job.values(), *beside.values(), *parts.values()):
-            target.jobs = executor.at_once
-        return cls(study, by_job, executor, beside, parts)
-
-    def to(self, layout: Layout) -> Replay:
-        """Return what replays the recording that belongs to ``layout``. Raises InputError without one."""
-        target = self._by_job.get(key_of(layout))
-        if target is None:
-            raise InputError(
-                f'layout "{layout.name}" of study "{self.study.name}" has a job of its own, of '
-                "which there is no recording"
-            )
-        return target
-
-    def of_trial(self, trial: Trial) -> Replay:
-        """Return what replays ``trial``."""
-        part = self._parts.get((trial.condition, key_of(trial.layout)))
-        return part or self._beside.get(trial.condition) or self.to(trial.layout)
-
-    def spec(self, trial: Trial, seed: int) -> dict[str, Any]:
-        """Return the engine's spec of ``trial``."""
-        layout = trial.layout
-        if trial.condition in _OF_ARC:
-            layout = replace(layout, arc=int(layout.arc * _OF_ARC[trial.condition]))
-        return self.of_trial(trial).spec(self.study, layout, seed)
-
-    def sizes_of_arc(self, layout: Layout) -> list[str]:
-        """Return the conditions under which ``layout`` can be replayed with another ARC: OpenZFS takes no
-        smaller one than it takes, and the engines no more memory than there is."""
-        room = self.executor.room
-        return [
-            condition
-            for condition, times in _OF_ARC.items()
-            if (part := int(layout.arc * times) // self.rate.of) >= MIN_ARC
-            and memory_bytes({"arc_max": part}) <= room
-        ]
-
-    @property
-    def conditions(self) -> tuple[str, ...]:
-        """Under which conditions beside the usual ones the best layouts are replayed."""
-        return tuple(self._beside)
-
-    @property
-    def parts(self) -> tuple[str, ...]:
-        """Under which conditions other samples are replayed."""
-        return tuple(dict.fromkeys(condition for condition, _ in self._parts))
-
-    def check(self, layout: Layout) -> None:
-        """Raise InputError if no recording can answer what ``layout`` asks, or no engine has its ARC."""
-        self.to(layout).check(self.study, layout)
-        need, room = memory_bytes({"arc_max": layout.arc // self.rate.of}), self.executor.room
-        if need > room:
-            raise InputError(
-                f'an engine for layout "{layout.name}" with an ARC of {format_size(layout.arc)} takes about '
-                f"{need >> 20} MiB of memory, and each of {self.executor.at_once} at once may take "
-                f"{room >> 20}; use fewer --jobs, a smaller ARC, a smaller --sample, or free memory"
-            )
-
-    def recording(self, layout: Layout) -> tuple[Path, str] | None:
-        """Return what a trial notes of its recording; None: it is the run's."""
-        trace = self.to(layout).trace
-        return (trace.path.resolve(), trace.sha) if self.several else None
-
-    def work(self, layout: Layout) -> dict[str, Any]:
-        """Return how much the recorded job of ``layout`` did, where that is known: layouts whose jobs differ
-        are compared by it."""
-        info = self.to(layout).trace.manifest.workload
-        if info is None:
-            return {}
-        done = info.result.get("operations")
-        if isinstance(done, bool) or not isinstance(done, int | float) or done <= 0:
-            return {}
-        return {"job": {"operations": done, "unit": str(info.result.get("unit") or "operation")}}
-
-    def warnings(self) -> list[str]:
-        """Return what has to be said of the recordings, each sentence once."""
-        return list(dict.fromkeys(_warnings(self._by_job.values())))
-
-
-def _rate(study: Study, trace: Trace, options: ScreenOptions) -> Rate:
-    """Return how much of ``trace`` is replayed: what was asked for, or what suits trace and study.
-
-    Raises InputError where a part can't be replayed.
-    """
-    values = [*study.axes.items(), *((k, [v]) for one in study.layouts for k, v in one.set.items())]
-    arcs = [study.layout.arc, *(parse_size(v) for key, vs in values if key == "arc" for v in map(str, vs))]
-    sizes = [parse_size(d.properties["recordsize"]) for d in study.layout.datasets]
-    sizes += [parse_size(str(v)) for key, vs in values if key.endswith(".recordsize") for v in vs]
-    region = max(REGION, *sizes)
-    whole = {
-        "--with": bool(options.beside),
-        "--age": bool(options.ages) or study.layout.age is not None or any(key == AGE for key, _ in values),
-    }
-    if (recorded := recorded_rate(trace)) > 1:
-        return _rate_of_sampled(trace, recorded, options, whole, region, min(arcs))
-    if options.sample > 1:
-        for flag, asked in whole.items():
-            if asked:
-                raise InputError(
-                    f"--sample 1/{options.sample} can't be replayed with {flag}; leave out one of the two"
-                )
-        check_rate(options.sample, min(arcs), MIN_ARC)
-        if options.load == "all":
-            raise InputError(
-                f"--load all loads no sample; leave out --sample 1/{options.sample} or --load all"
-            )
-    if options.sample or options.load == "all" or any(whole.values()):
-        return Rate(max(options.sample, 1), region=region)
-    data = sum(max(f.size_start, f.size_end) for f in trace.manifest.files if f.role is not None)
-    if is_all(trace.manifest.events, data, min(arcs), MIN_ARC):
-        return Rate(1, region=region)
-    return Rate(default_rate(_work(trace), min(arcs), MIN_ARC), region=region)
-
-
-def _work(trace: Trace) -> Work:
-    from ztune.trace import sampling  # here, as it takes NumPy
-
-    inputs = prepare(trace)
-    return sampling.work(inputs.ops, inputs.files)
-
-
-def recorded_rate(trace: Trace) -> int:
-    """Return that one region in how many of ``trace`` was recorded; 1: all."""
-    return trace.manifest.sample.of if trace.manifest.sample is not None else 1
-
-
-def _rate_of_sampled(
-    trace: Trace,
-    recorded: int,
-    options: ScreenOptions,
-    whole: Mapping[str, bool],
-    region: int,
-    least_arc: int,
-) -> Rate:
-    """Return how much is replayed of a recording by sample: what is there, or as much less as is asked for.
-
-    ``whole``: what can't be done with a part, and whether it is asked for. Raises InputError.
-    """
-    about = f"{trace.path} was recorded with --sample 1/{recorded}"
-    for flag, asked in {**whole, "--load all": options.load == "all"}.items():
-        if asked:
-            raise InputError(f"{about}, and {flag} needs all; leave it out, or record without --sample")
-    if region > REGION:
-        raise InputError(
-            f"{about}, in regions of {format_size(REGION)}: records of {format_size(region)} "
-            "can't be replayed; leave out those larger than a region, or record without --sample"
-        )
-    if options.sample and options.sample % recorded:
-        raise InputError(
-            f"{about}, so --sample 1/{options.sample} is not there; write 1/{recorded}, or "
-            f"1/{2 * recorded} for half of it"
-        )
-    if least_arc // recorded < MIN_ARC:
-        raise InputError(
-            f"{about}, which leaves {format_size(least_arc // recorded)} of the smallest ARC of the study "
-            f"({format_size(least_arc)}), and OpenZFS takes no less than {format_size(MIN_ARC)}; "
-            f"--arc {format_size(recorded * MIN_ARC)} is the least, or record without --sample"
-        )
-    check_rate(options.sample or recorded, least_arc, MIN_ARC)
-    if options.sample:
-        return Rate(options.sample, region=region)
-    return Rate(recorded * default_rate(_work(trace), least_arc // recorded, MIN_ARC), region=region)
-
-
-def _check_beside(study: Study, others: Mapping[JobKey, Trace]) -> None:
-    if others:
-        raise InputError(
-            f'study "{study.name}" has layouts with recordings of their own, and --with replays one beside '
-            "another; leave out what changes the job (`workload.*`, `database.*`)"
-        )
-    if study.layout.age is not None:
-        raise InputError(
-            f'study "{study.name}" has pools with an age, and --with replays on new pools; leave out one of '
-            "the two"
-        )
-
-
-def _at_once(targets: _Targets) -> int:
+def _at_once(replays: RunReplays) -> int:
     """Return as many as there are engines, so that none is idle; of many a model learns less each."""
-    return min(targets.executor.at_once, _MOST_AT_ONCE)
-
-
-def _warnings(targets: Iterable[Replay]) -> Iterable[str]:
-    for target in targets:
-        manifest = target.trace.manifest
-        yield from (w.message for w in manifest.warnings)
-        yield from target.inputs.warnings
-        if manifest.dropped:
-            yield f"{manifest.dropped} events were lost while recording: the trace is incomplete"
+    return min(replays.executor.at_once, _MOST_AT_ONCE)
 
 
 class _Screening:
     """A screening that is going on. The store is used from the calling thread alone."""
 
     def __init__(
-        self, store: Store, run: Run, targets: _Targets, options: ScreenOptions, observer: Observer
+        self, store: Store, run: Run, replays: RunReplays, options: ScreenOptions, observer: Observer
     ) -> None:
-        self.store, self.run, self.targets = store, run, targets
+        self.store, self.run, self.replays = store, run, replays
         self.budget, self.only, self.have = options.budget, options.only, options.have
         self.ages, self.elsewhere = options.ages, options.elsewhere
         self.observer = observer
@@ -475,14 +221,14 @@ class _Screening:
 
     def go(self) -> Run:
         """Run to the end and return the run."""
-        self.observer.begin(self.run, self._all(), self.targets.executor.at_once)
+        self.observer.begin(self.run, self._all(), self.replays.executor.at_once)
         with ending(self.store, self.run):
             self._rounds()
         return self.store.run(self.run.id)
 
     def on_top(self, layout: Layout) -> Run:
         """Try ``layout`` too, and the pairs that prove it where it is the one to recommend."""
-        self.observer.begin(self.run, self._all(), self.targets.executor.at_once)
+        self.observer.begin(self.run, self._all(), self.replays.executor.at_once)
         with ending(self.store, self.run):
             self._run_pending()  # what failed before
             self._new([layout], 1)
@@ -533,7 +279,7 @@ class _Screening:
         before = stopped(self.run.outcome)
         if before is not None and before.budget >= self.budget:
             return  # the run was cut in what follows
-        at_once = int(self.run.outcome.get(AT_ONCE) or _at_once(self.targets))
+        at_once = int(self.run.outcome.get(AT_ONCE) or _at_once(self.replays))
         while True:
             trials = self._usual()
             room = self.budget - len(trials)
@@ -589,26 +335,26 @@ class _Screening:
 
     def _neighbours(self) -> None:
         """Replay the base and the best beside the neighbour, and it without them, on top of all."""
-        conditions = self.targets.conditions
+        conditions = self.replays.conditions
         self._once_more((layout, condition) for layout in self._few() for condition in conditions)
 
     def _other_parts(self) -> None:
         """Replay other samples with the base and the layout to recommend."""
         few = [layout for layout in self._few() if layout.age is None][:2]
-        self._once_more((layout, condition) for layout in few for condition in self.targets.parts)
+        self._once_more((layout, condition) for layout in few for condition in self.replays.parts)
 
     def _elsewhere(self) -> None:
         """Replay the base, the layout to recommend and the next best with half and twice the ARC."""
         few = [layout for layout in self._few() if layout.age is None][:AMONG]
         self._once_more(
-            (layout, condition) for layout in few for condition in self.targets.sizes_of_arc(layout)
+            (layout, condition) for layout in few for condition in self.replays.sizes_of_arc(layout)
         )
 
     def _once_more(self, wanted: Iterable[tuple[Layout, str]]) -> None:
         """Replay layouts that were tried under conditions of their own; what is there already stays."""
         number = 1 + max(t.round for t in self._all())
         for layout, condition in wanted:
-            recording = self.targets.recording(layout)
+            recording = self.replays.recording(layout)
             target = f"replay, {condition}"
             self.store.add_trial(self.run.id, layout, target=target, round_=number, recording=recording)
         self._run_pending()
@@ -629,7 +375,7 @@ class _Screening:
 
     def _add(self, layout: Layout, number: int, baseline: bool = False) -> None:
         self.store.add_trial(
-            self.run.id, layout, is_baseline=baseline, round_=number, recording=self.targets.recording(layout)
+            self.run.id, layout, is_baseline=baseline, round_=number, recording=self.replays.recording(layout)
         )
 
     def _round(self, layouts: Sequence[Layout]) -> bool:
@@ -645,13 +391,13 @@ class _Screening:
 
     def _possible(self, layout: Layout) -> bool:
         try:
-            self.targets.check(layout)
+            self.replays.check(layout)
         except InputError:
             return False
         return True
 
     def _planned(self, trial: Trial) -> PlannedReplay:
-        return PlannedReplay(trial.id, self.targets.of_trial(trial), self.targets.spec(trial, self.run.seed))
+        return PlannedReplay(trial.id, self.replays.of_trial(trial), self.replays.spec(trial, self.run.seed))
 
     def _run_pending(self) -> None:
         """Run the run's pending trials, as many at a time as the executor takes."""
@@ -659,7 +405,7 @@ class _Screening:
         pending = [t for t in everything if t.status == "pending"]
         more = max(0, self.budget - len(everything))
         self.observer.round(max(t.round for t in everything), len(pending), more)
-        executor = self.targets.executor
+        executor = self.replays.executor
         # The longest first, so that no core is left with a long one at the end; the baseline before all.
         waiting = deque(sorted(pending, key=lambda t: (not t.is_baseline, -expected_cost(t.layout))))
         by_id = {t.id: t for t in pending}
@@ -704,7 +450,7 @@ class _Screening:
 
     def _finish(self, trial: Trial, outcome: Outcome) -> None:
         _check_versions(self.run, outcome)
-        result = outcome.result and {**outcome.result, **self.targets.work(trial.layout)}
+        result = outcome.result and {**outcome.result, **self.replays.work(trial.layout)}
         finished = self.store.finish_trial(
             trial.id, result=result, error=outcome.error, wall_s=outcome.wall_s
         )

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ztune.databases.database import Combined, own
+from ztune.databases.switch import switch
 from ztune.onhost.declared import ANY, KNOWN
 from ztune.onhost.layout import Dataset, Layout
 from ztune.onhost.tunables import NO_FLUSHES
@@ -22,10 +23,6 @@ _COUPLED = {"data", "index", "wal"}
 # These hold the database's pages.
 _PAGED = {"data", "index"}
 _Answer = tuple[DurabilityClass, str]
-
-
-# What a Boolean may be called (PostgreSQL's manual, Setting Parameters).
-_NO, _YES = ("off", "false", "no", "0"), ("on", "true", "yes", "1")
 
 
 @dataclass(frozen=True)
@@ -238,7 +235,7 @@ def weakening(settings: Mapping[str, str]) -> dict[str, str]:
     found = {
         n: v for n, v in settings.items() if (a := _answer(n, v)) and a[0] is not DurabilityClass.NOTHING
     }
-    torn = {n: v for n, v in settings.items() if n in _known().torn and v.lower() in _NO}
+    torn = {n: v for n, v in settings.items() if n in _known().torn and switch(v) == "off"}
     pages = {n: v for n, v in settings.items() if torn and n in _known().pages}
     combined = {
         name
@@ -482,7 +479,7 @@ def _is_known(name: str, value: str) -> bool:
     return (
         name in _known().neutral
         or _answer(name, value) is not None
-        or (name in _known().torn and value.lower() in (*_NO, *_YES))
+        or (name in _known().torn and switch(value) is not None)
     )
 
 
@@ -495,7 +492,7 @@ def _database(layout: Layout, notes: list[str]) -> list[tuple[DurabilityClass, s
     found += [(one.class_, one.why) for one in _known().combined if one.holds(settings)]
     recordsize, filesystem = smallest_record(layout)
     for name, page in _known().torn.items():
-        if settings.get(name, "").lower() not in _NO:
+        if switch(settings.get(name, "")) != "off":
             continue
         sizes = [parse_size(settings[n]) * unit for n, unit in _known().pages.items() if n in settings]
         size = next(iter(sizes), page)

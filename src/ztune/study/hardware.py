@@ -84,17 +84,26 @@ def parse_have(words: Iterable[str], base: Layout) -> dict[str, str]:
     return out
 
 
-def check_have(have: Mapping[str, str], base: Layout, layouts: Iterable[Layout], whose: str) -> None:
-    """Raise InputError where none of ``layouts``, those of ``whose``, takes some of the hardware in ``have``,
-    which is as ``parse_have`` returns it.
+def check_have(have: Mapping[str, str], base: Layout, layouts: Iterable[Layout], whose: str) -> list[str]:
+    """Return a sentence for each factor in ``have``, which is as ``parse_have`` returns it, that none of
+    ``layouts``, those of ``whose``, varies. Raises InputError where some vary it and none takes its value.
     """
     needs = [(layout, bought(base, layout)) for layout in layouts]
     offered = list(dict.fromkeys(f"{k}={v}" for _, need in needs for k, v in need.items()))
+    varied = {key for _, need in needs for key in need}
     for key, value in have.items():
+        if key not in varied:
+            continue
         there = Hardware(base, {key: value})
         if all(one.settings().get(key) != value and there.lacking(one) == need for one, need in needs):
-            what = f"beyond its base layout they take {', '.join(offered)}" if offered else "they take none"
             word = f"{key}={value}"
             meant = suggest(word, offered)
-            what += "." + meant if meant else ""
-            raise InputError(f"--have {word}: no layout of {whose} takes that; {what}")
+            raise InputError(
+                f"--have {word}: no layout of {whose} takes that; beyond its base layout they take "
+                f"{', '.join(offered)}{'.' + meant if meant else ''}"
+            )
+    return [
+        f"--have {key}={value}: no layout of {whose} varies {key}, so it changes nothing."
+        for key, value in have.items()
+        if key not in varied
+    ]

@@ -31,15 +31,29 @@ class Trace:
         self._verified = False
 
     @classmethod
-    def open(cls, path: Path | str, known: str = "") -> Trace:
+    def open(cls, path: Path | str) -> Trace:
         """Open the trace folder ``path``; checks the manifest and the events' size, rows and columns.
 
-        The checksum and the values are checked when events are first read. ``known``: the ``sha`` of a trace
-        that was opened before; if it is this one, its rows and columns are what they were, and are not looked
-        at again. Raises InputError, with one sentence, if the folder is not a trace, is incomplete, or comes
-        from a newer ztune.
+        The checksum and the values are checked when events are first read. Raises InputError, with one
+        sentence, if the folder is not a trace, is incomplete, or comes from a newer ztune.
         """
-        path = Path(path)
+        trace = cls._found(Path(path))
+        trace._check_shape()
+        return trace
+
+    @classmethod
+    def reopen(cls, path: Path | str, sha: str) -> Trace:
+        """Open the trace that was opened as ``path`` before, and was replayed: its rows and columns are what
+        they were, and are not looked at again. Raises InputError as ``open`` does, and where it has another
+        ``sha`` now.
+        """
+        trace = cls._found(Path(path))
+        if trace.sha != sha:
+            raise InputError(f"{path} is not the trace that was replayed")
+        return trace
+
+    @classmethod
+    def _found(cls, path: Path) -> Trace:
         try:
             if path.name == MANIFEST and path.is_file():  # a user may well name the file inside
                 path = path.parent
@@ -67,8 +81,6 @@ class Trace:
             raise InputError(f"can't open the trace {str(path)!r}: {reason(error)}{hint}") from None
         trace = cls(path, manifest_module.read(path / MANIFEST))
         trace._check_size()
-        if trace.sha != known:
-            trace._check_shape()
         return trace
 
     @property

@@ -150,7 +150,7 @@ class Recording:
         self._writer = TraceWriter(self.out, share)
         self._writer.scratch = _SCRATCH
         self._headroom = Headroom(self.out.parent, [self._writer.partial / name for name in _GROWING])
-        self._short = False
+        self._disk_full = False
         try:
             self._mapped = [mapping for pid in self.pids for mapping in mapped_files(pid)]
             self._session = self._recorder.start(
@@ -203,8 +203,8 @@ class Recording:
         recorder failed; see `finish`.
         """
         try:
-            if not self._short and self._headroom.is_short():
-                self._short = True
+            if not self._disk_full and self._headroom.is_short():
+                self._disk_full = True
                 self.session.fill()
             return self.session.wait(seconds)
         except ZtuneError as error:
@@ -286,7 +286,7 @@ class Recording:
             say=self._say,
             sample=self.sample,
             max_bytes=self._max_bytes,
-            short=self._short,
+            disk_full=self._disk_full,
         )
 
     def _note_beginning(self, share: bool) -> int | None:
@@ -337,7 +337,7 @@ class _Recorded:
     say: Progress
     sample: int
     max_bytes: int
-    short: bool = False
+    disk_full: bool = False
     """Whether it was to end because its disk was nearly full."""
 
     def write(
@@ -388,11 +388,7 @@ class _Recorded:
             *harvest.warnings,
             *_mapping_warnings(selection, mappings, only_read, self.rules),
             *([_dropped_warning(dropped)] if dropped else []),
-            *(
-                [_full_warning(0 if self.short else self.max_bytes, harvest.duration_ns)]
-                if harvest.full
-                else []
-            ),
+            *([_full_warning(harvest, self.max_bytes, self.disk_full)] if harvest.full else []),
             *([_COLD] if self.pids and self.warmth is None else []),
             *_left_out_warning(beside),
             # Where events were lost, files may have been used in these.
@@ -738,13 +734,14 @@ def _dropped_warning(dropped: int) -> Warning_:
     )
 
 
-def _full_warning(max_bytes: int, duration_ns: int) -> Warning_:
-    """Return the warning of a recording that ended by ``max_bytes``; 0: as its disk was nearly full."""
-    if max_bytes:
-        why = f"took {format_size(max_bytes)}, the most that it may (--max-size),"
-    else:
+def _full_warning(harvest: Harvest, max_bytes: int, disk_full: bool) -> Warning_:
+    """Return the warning of a recording that ended as its disk was nearly full, or else by ``max_bytes``."""
+    if disk_full:
         why = "had taken the room that it may on its disk, whose rest is for what else writes there,"
-    return Warning_(code="full", message=f"The recording {why} and ended after {duration_ns / 1e9:.0f} s.")
+    else:
+        why = f"took {format_size(max_bytes)}, the most that it may (--max-size),"
+    after = f"ended after {harvest.duration_ns / 1e9:.0f} s"
+    return Warning_(code="full", message=f"The recording {why} and {after}.")
 
 
 def _left_out_warning(found: UntouchedFiles) -> list[Warning_]:

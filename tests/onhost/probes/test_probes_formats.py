@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from ztune.errors import ZtuneError
+from ztune.onhost.host.process import parse_io
 from ztune.onhost.probes import bpf, calls, kstat, nvlist, perf, procfs, space, vdevs, zdb
 from ztune.onhost.probes.syscall_names import call_name
 
@@ -177,7 +178,7 @@ def test_proc() -> None:
     assert (stat.user_s, stat.system_s) == (0.15, 0.07)
     odd = text("2.3", "pid-stat").replace("(sleep)", "(odd ) (1 2)")
     assert procfs.parse_pid_stat(odd).name == "odd ) (1 2" and procfs.parse_pid_stat(odd).parent == 117
-    assert procfs.parse_io(text("2.3", "pid-io"))["rchar"] == 6976
+    assert parse_io(text("2.3", "pid-io"))["rchar"] == 6976
     assert procfs.parse_switches(text("2.3", "pid-status")) == (58, 1)
     assert procfs.parse_schedstat(text("2.3", "pid-schedstat")) == (231436806, 3489398)
 

@@ -363,26 +363,39 @@ def all_pids() -> list[int]:
 
 def descendants(pid: int) -> list[Identity]:
     """Return the children of ``pid`` and theirs, as they are now."""
-    children: dict[int, list[Identity]] = {}
-    for other in all_pids():
-        fields = _stat(other)
-        if fields:
-            children.setdefault(int(fields[1]), []).append(Identity(other, int(fields[19])))
+    known = children()
     found: list[Identity] = []
     queue = [pid]
     while queue:
-        for child in children.get(queue.pop(), []):
+        for child in known.get(queue.pop(), []):
             found.append(child)
             queue.append(child.pid)
     return found
 
 
-def io_of(pids: Iterable[int]) -> dict[str, int]:
-    """Return the sums of ``/proc/PID/io`` over ``pids`` and their descendants.
+def children() -> dict[int, list[Identity]]:
+    """Return the children of every process that has some, as they are now."""
+    found: dict[int, list[Identity]] = {}
+    for pid in all_pids():
+        fields = _stat(pid)
+        if fields:
+            found.setdefault(int(fields[1]), []).append(Identity(pid, int(fields[19])))
+    return found
 
-    Keys: ``rchar``, ``wchar`` (bytes of read and write calls), ``syscr``, ``syscw`` (calls), ``read_bytes``,
-    ``write_bytes`` (what reached a block device; on ZFS close to nothing) and the like. A parent's numbers
-    contain those of children that have ended, so differences are right as long as ``pids`` live.
+
+def parse_io(text: str) -> dict[str, int]:
+    """Return ``/proc/PID/io``: rchar, wchar (bytes of calls), syscr, syscw (calls), read_bytes, write_bytes
+    (bytes that reached the block layer for it; ZFS counts them too, as 512 bytes or whole blocks).
+    """
+    lines = (line.partition(":") for line in text.splitlines())
+    return {name: int(value) for name, colon, value in lines if colon}
+
+
+def io_of(pids: Iterable[int]) -> dict[str, int]:
+    """Return the sums of ``parse_io`` over ``pids`` and their descendants.
+
+    A parent's numbers contain those of children that have ended, so differences are right as long as ``pids``
+    live.
     """
     sums: dict[str, int] = {}
     seen: set[int] = set()
@@ -393,9 +406,8 @@ def io_of(pids: Iterable[int]) -> dict[str, int]:
             text = Path(f"/proc/{pid}/io").read_text(encoding="ascii")
         except OSError:
             continue
-        for line in text.splitlines():
-            name, _, number = line.partition(":")
-            sums[name] = sums.get(name, 0) + int(number)
+        for name, value in parse_io(text).items():
+            sums[name] = sums.get(name, 0) + value
     return sums
 
 

@@ -24,6 +24,7 @@ from typing import Any, Final
 
 from ztune.errors import InputError
 from ztune.onhost.host import about, noatime
+from ztune.onhost.host.process import all_pids
 from ztune.onhost.look import databases
 from ztune.onhost.look.disks import between, block_devices
 from ztune.onhost.look.reading import open_files
@@ -79,8 +80,7 @@ def look(seconds: float, datasets: Iterable[str] = ()) -> dict[str, Any]:
     time.sleep(seconds)
     zfs.freeze()
     last, passed = procfs.diskstats(), time.monotonic() - began
-    pids = [int(entry.name) for entry in os.scandir("/proc") if entry.name.isdigit()]
-    found, limits = databases.find(databases.sent(), pids)
+    found, limits = databases.find(databases.sent(), all_pids())
     said, more = databases.read(found)
     places = Places()
     most = MOST_FILES // max(1, len(found))

@@ -21,7 +21,7 @@ from typing import ClassVar, Final, TypeVar
 
 from ztune.errors import MissingError, ZtuneError
 from ztune.onhost.host import noatime, own_directory
-from ztune.onhost.host.process import KILL_SECONDS
+from ztune.onhost.host.process import KILL_SECONDS, all_pids
 from ztune.onhost.host.zfs import last_words, which
 from ztune.units import format_size
 
@@ -132,10 +132,10 @@ def working_in(folders: Iterable[Path], known: Container[int]) -> list[Process]:
     """Return the processes whose working folder, as a server's often is its data folder, is one of these."""
     wanted = {str(folder) for folder in folders} - {"/"}
     found = []
-    for entry in Path("/proc").iterdir() if wanted else ():
-        if entry.name.isdigit() and int(entry.name) not in known:
+    for pid in all_pids() if wanted else ():
+        if pid not in known:
             with suppress(OSError):
-                if str((entry / "cwd").readlink()) in wanted and (one := process(int(entry.name))):
+                if str(Path(f"/proc/{pid}/cwd").readlink()) in wanted and (one := process(pid)):
                     found.append(one)
     return found
 

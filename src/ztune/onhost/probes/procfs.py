@@ -9,6 +9,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from ztune.onhost.host.process import Identity, children, parse_io
 from ztune.onhost.probes import kstat
 from ztune.onhost.probes.probe import HELPERS
 
@@ -187,18 +188,6 @@ def major_faults(roots: Iterable[int]) -> int:
     return sum(process.major_faults for process in _living(descendants(roots)))
 
 
-def parse_io(text: str) -> dict[str, int]:
-    """Return ``/proc/PID/io``: rchar, wchar (bytes of calls), syscr, syscw (calls), read_bytes, write_bytes
-    (bytes that reached the block layer for it; ZFS counts them too, as 512 bytes or whole blocks).
-    """
-    found: dict[str, int] = {}
-    for line in text.splitlines():
-        name, colon, value = line.partition(":")
-        if colon:
-            found[name.strip()] = int(value)
-    return found
-
-
 def parse_switches(text: str) -> tuple[int, int]:
     """Return the voluntary and other context switches in ``/proc/PID/task/TID/status``."""
     found = [0, 0]
@@ -221,7 +210,7 @@ def descendants(roots: Iterable[int]) -> list[int]:
     """Return ``roots`` and all that descends from them and lives, without probes' own helpers."""
     found: dict[int, None] = {}
     todo = [pid for pid in roots if Path(f"/proc/{pid}").exists()]
-    by_parent: dict[int, list[int]] | None = None
+    known: dict[int, list[Identity]] | None = None
     while todo:
         pid = todo.pop()
         if pid in found or pid in HELPERS:
@@ -235,18 +224,11 @@ def descendants(roots: Iterable[int]) -> list[int]:
             if not Path(f"/proc/{pid}").exists():
                 continue
             # A kernel without CONFIG_PROC_CHILDREN: ask every process for its parent, once.
-            by_parent = by_parent if by_parent is not None else _by_parent()
-            todo += by_parent.get(pid, [])
+            known = known if known is not None else children()
+            todo += [child.pid for child in known.get(pid, [])]
         except OSError:
             continue
     return list(found)
-
-
-def _by_parent() -> dict[int, list[int]]:
-    found: dict[int, list[int]] = {}
-    for process in _living(int(p.name) for p in Path("/proc").iterdir() if p.name.isdigit()):
-        found.setdefault(process.parent, []).append(process.pid)
-    return found
 
 
 @dataclass(frozen=True, slots=True)
