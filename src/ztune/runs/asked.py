@@ -356,8 +356,8 @@ def _job(name: str, params: Mapping[str, Any], native: bool) -> RunJob:
 def _recorded(run: Run) -> tuple[str, dict[str, Any]]:
     """Return the workload of a screening run and the parameters that it was recorded with, from its trace."""
     try:
-        workload = Trace.open(run.trace_path or "").manifest.workload
-    except InputError:  # it is gone
+        workload = Trace.reopen(run.trace_path or "", run.trace_sha or "").manifest.workload
+    except InputError:  # it is gone, or another is there now
         if isinstance(name := run.study.get("workload"), str):
             return name, {}
         workload = None
