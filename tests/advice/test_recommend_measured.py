@@ -20,6 +20,7 @@ from ztune.runs.options import TrialOptions
 from ztune.runs.stopping import judge
 from ztune.store.records import Run, Trial
 from ztune.study.layout import parse_layout, with_settings
+from ztune.trace.left_out import LeftOut
 
 BASE = parse_layout(ev.base_layout())
 # What each layout needs for one operation: seconds, bytes written, bytes read, disk writes.
@@ -214,3 +215,9 @@ def test_it_survives_json_and_nothing_finished_is_an_error() -> None:
 )
 def test_what_matters(mean: float, low: float, high: float, answer: bool) -> None:
     assert matters(Ratio(5, mean, low, high, 0.01, 0.95), 0.02) is answer
+
+
+def test_who_measured_had_all_files_whatever_a_recording_leaves_out() -> None:
+    of = trials()
+    found = recommend(run(of), of, left_out=LeftOut(0.9, 0.0, ("/db/*.ldb",)))
+    assert found.left_out is None and not found.no_answer and found == recommend(run(of), of)

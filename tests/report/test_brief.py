@@ -11,7 +11,9 @@ import pytest
 from kept_runs import NAMES, kept
 from rich.cells import cell_len
 
+from ztune.advice.commands import script
 from ztune.advice.model import Headline, PropertyAdvice, Recommendation, SettingChange, Side
+from ztune.advice.plan import applicable
 from ztune.advice.recommend import recommend
 from ztune.analysis import units
 from ztune.errors import InputError
@@ -19,6 +21,7 @@ from ztune.output import Console
 from ztune.report import brief, markdown, terminal
 from ztune.study import Layout, Objective
 from ztune.study.layout import with_settings
+from ztune.trace.left_out import LeftOut
 
 FULL = recommend(ev.run(), ev.trials(), manifest=ev.manifest())
 
@@ -405,3 +408,48 @@ def test_a_setting_that_is_longer_than_a_line_is_broken_before_what_it_is_now() 
     assert all(len(line) <= 29 for line in shown)
     words = " ".join(" ".join(shown).split())
     assert words == "data: recordsize=16K (base 128K), compression=zstd-3 (base zstd-19)"
+
+
+def _left(share: float, syncs: float = 0.0) -> Recommendation:
+    found = LeftOut(share, syncs, ("/db/*.ldb",))
+    return recommend(ev.run(), ev.trials(), manifest=ev.manifest(), left_out=found)
+
+
+def test_what_is_left_out_of_the_recording_is_the_first_warning_and_caps_how_sure() -> None:
+    r = _left(0.12)
+    shown = text(r)
+    fits(shown)
+    assert "How sure   weak. Left out: 12 % of the recorded bytes. No rule knows" in shown
+    assert "Warning    Left out: 12 % of the recorded bytes. No rule knows" in shown
+    assert "Set        " in shown and r.no_answer == ""
+    assert r.confidence.level == "weak" and r.confidence.reasons[0] == r.warnings[0]
+    assert sum("Left out" in said.text for said in brief.warnings(r)) == 1
+    # What the run said when it began, in other words, is not said again.
+    before = "Left out: /db/*.ldb, with 12% of the recorded bytes. No rule knows them, so they have no role."
+    run = ev.run(warnings=[before])
+    again = recommend(run, ev.trials(), left_out=LeftOut(0.12, 0.0, ("/db/*.ldb",)))
+    assert before not in again.warnings and before in recommend(run, ev.trials()).warnings
+
+
+@pytest.mark.parametrize(("share", "syncs"), [(0.9, 0.0), (0.2, 0.74)])
+def test_where_most_is_left_out_nothing_is_said_to_be_set(share: float, syncs: float) -> None:
+    r = _left(share, syncs)
+    for width in (60, 80, 100):
+        shown = text(r, width)
+        fits(shown, width)
+        head, said = shown.split("Left out   ")
+        assert "no answer" in head and "Set  " not in shown and "×" not in shown
+        assert f"{share:.0%} of the recorded bytes".replace("%", " %") in " ".join(said.split())
+        assert "ztune apply" not in shown and "ztune trace roles" in shown
+    assert r.no_answer == r.warnings[0]
+    page = markdown.of(r)
+    assert "no answer" in page and "| where | set |" not in page and "ztune apply" not in page
+    whole = io.StringIO()
+    terminal.show(r, Console(file=whole, width=80))
+    lines = whole.getvalue().split("\n")
+    assert lines[0].startswith("No answer for the recorded database. Left out: ")
+    assert "◀ recommended" not in whole.getvalue() and "Recommended: " not in whole.getvalue()
+    with pytest.raises(InputError, match="has nothing to set: most of what was recorded is in no replay"):
+        applicable(r)
+    with pytest.raises(InputError, match="has nothing to set"):
+        script(r)

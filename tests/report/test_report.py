@@ -16,6 +16,7 @@ from ztune.output import Console
 from ztune.report import charts, html, terminal
 from ztune.report.brief import BriefFigure
 from ztune.study.layout import parse_layout, with_settings
+from ztune.trace.left_out import LeftOut
 
 TRIALS = ev.trials(fail=("data.recordsize=64K",))
 FULL = recommend(ev.run(), TRIALS, manifest=ev.manifest())
@@ -311,3 +312,14 @@ def test_what_changes_has_a_picture_that_fits_a_phone() -> None:
     names = re.findall(r'<text class="strong" x="0" y="(\d+)"', figures[1][1])
     bars = re.findall(r'<rect class="bar base" x="0" y="(\d+)"', figures[1][1])
     assert all(int(name) < int(bar) for name, bar in zip(names, bars, strict=True))
+
+
+@pytest.mark.parametrize(("share", "most"), [(0.12, False), (0.9, True)])
+def test_what_is_left_out_of_the_recording_is_said_in_the_report_s_opening(share: float, most: bool) -> None:
+    r = recommend(ev.run(), ev.trials(), manifest=ev.manifest(), left_out=LeftOut(share, 0.0, ("/db/*.ldb",)))
+    page = html.render(ev.run(), ev.trials(), r, None)
+    checked(page)
+    opening = page.partition('id="verdict"')[2].partition("All of the layout")[0]
+    assert f"{share:.0%} of the recorded bytes".replace("%", " %") in opening
+    assert ("<dt>Set</dt>" in opening) is not most and ("No answer" in opening) is most
+    assert ('id="commands"' in page) is not most

@@ -21,9 +21,9 @@ from ztune.errors import InputError
 from ztune.store import environment
 from ztune.store.db import Store
 from ztune.study import Study
+from ztune.trace import left_out, witness
 from ztune.trace.reader import Trace
 from ztune.trace.schema import Op
-from ztune.trace.witness import kept
 from ztune.trace.writer import EVENT_DTYPE, TraceWriter
 
 
@@ -225,7 +225,7 @@ def test_a_command_loads_no_library_that_it_does_not_use(
         case "older":
             stored(trace.path, trace.sha)
         case _:
-            stored(trace.path, trace.sha, outcome=kept(trace))
+            stored(trace.path, trace.sha, outcome={**witness.kept(trace), **left_out.kept(trace)})
     code = (
         "import sys\nfrom ztune.cli.main import ztune\n"
         "ztune.main(sys.argv[1:], standalone_mode=False)\n"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -60,3 +61,37 @@ def make_trace(
             workload=workload,
         )
     return Trace.open(path)
+
+
+class Made:
+    """Files and what is done to them, in order."""
+
+    def __init__(self, top: Path) -> None:
+        self.top = top
+        self.files: list[TraceFile] = []
+        self.rows: list[tuple[int, ...]] = []
+
+    def file(self, name: str, content: bytes = b"", role: str | None = None, **more: object) -> int:
+        path = self.top / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+        number = len(self.files)
+        self.files.append(
+            TraceFile.model_validate(
+                {"id": number, "path": str(path), "role": role, "size_end": len(content), **more}
+            )
+        )
+        return number
+
+    def do(self, op: Op, file: int, offset: int = -1, size: int = 0) -> None:
+        self.rows.append((len(self.rows) * 1000, 100, 1, 1, op, 0, 0, file, -1, offset, size))
+
+    def write(self, path: Path, **more: Any) -> Trace:
+        events = np.zeros(len(self.rows), EVENT_DTYPE)
+        for i, row in enumerate(self.rows):
+            events[i] = (*row, 0, 0)
+        with TraceWriter(path) as writer:
+            writer.add_rows(events)
+            recorder = RecorderInfo(name="synthetic")
+            writer.finish(duration_ns=10**9, recorder=recorder, files=self.files, **more)
+        return Trace.open(path)

@@ -10,52 +10,18 @@ from typing import Any
 import numpy as np
 import pytest
 from invoked import invoke
+from synthetic_traces import Made
 
 from ztune.errors import InputError
 from ztune.runs import from_trace
 from ztune.trace import reassign
-from ztune.trace.manifest import Compressibility, RecorderInfo, TraceFile
+from ztune.trace.manifest import Compressibility
 from ztune.trace.propose import as_rules, proposals, without_role
 from ztune.trace.reader import Trace
 from ztune.trace.roles import RoleRules
 from ztune.trace.schema import Op
-from ztune.trace.writer import EVENT_DTYPE, TraceWriter
 
 K = 1024
-
-
-class Made:
-    """Files and what is done to them, in order."""
-
-    def __init__(self, top: Path) -> None:
-        self.top = top
-        self.files: list[TraceFile] = []
-        self.rows: list[tuple[int, ...]] = []
-
-    def file(self, name: str, content: bytes = b"", role: str | None = None, **more: object) -> int:
-        path = self.top / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content)
-        number = len(self.files)
-        self.files.append(
-            TraceFile.model_validate(
-                {"id": number, "path": str(path), "role": role, "size_end": len(content), **more}
-            )
-        )
-        return number
-
-    def do(self, op: Op, file: int, offset: int = -1, size: int = 0) -> None:
-        self.rows.append((len(self.rows) * 1000, 100, 1, 1, op, 0, 0, file, -1, offset, size))
-
-    def write(self, path: Path, **more: Any) -> Trace:
-        events = np.zeros(len(self.rows), EVENT_DTYPE)
-        for i, row in enumerate(self.rows):
-            events[i] = (*row, 0, 0)
-        with TraceWriter(path) as writer:
-            writer.add_rows(events)
-            recorder = RecorderInfo(name="synthetic")
-            writer.finish(duration_ns=10**9, recorder=recorder, files=self.files, **more)
-        return Trace.open(path)
 
 
 @pytest.fixture
@@ -323,12 +289,12 @@ def test_files_without_a_role_that_move_much_are_named_where_others_have_one(tmp
 
 
 def test_the_proposed_roles_are_taken_and_the_content_is_sampled(unknown: Trace) -> None:
-    found = proposals(unknown)
+    found, before = proposals(unknown), unknown.sha
     changed = reassign.change(
         unknown, reassign.with_roles(unknown, as_rules(found), reassign.sentence(found))
     )
     assert {f.role for f in changed.manifest.files} == {"wal", "data", "temp", "backup", "source", None}
-    assert changed.sha != unknown.sha
+    assert changed.sha != before
     (warning,) = changed.manifest.warnings
     assert warning.code == "proposed-roles" and "main.pages data (overwritten in place" in warning.message
     measured = {entry.role: entry.ratio for entry in changed.manifest.compressibility if entry.blocks}

@@ -168,14 +168,24 @@ fi
 """
 
 
+def check_answer(recommendation: Recommendation) -> None:
+    """Raise InputError where the layout is no answer for the database that was recorded."""
+    if why := recommendation.no_answer:
+        raise InputError(
+            f"run {recommendation.subject.run} has nothing to set: most of what was recorded is in no "
+            f"replay. {why.removesuffix('.')}"
+        )
+
+
 def script(recommendation: Recommendation) -> str:
     """Return a POSIX sh script that creates the recommended datasets below roots that its caller names.
 
     One root for each pool of the layout. It changes nothing without --yes, and where the layout is of a
     weaker class than `nothing-acknowledged` not without --accept-durability either. Nothing in it comes
     unquoted from the study: names are quoted where they are arguments, and stripped of control characters
-    where they are comments.
+    where they are comments. Raises InputError as ``check_answer`` does, and where a pool is not ZFS.
     """
+    check_answer(recommendation)
     layout = parse_layout(recommendation.layout)
     pools = layout.used_pools()
     for pool in pools:

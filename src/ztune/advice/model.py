@@ -175,6 +175,16 @@ class RecordedPace(RecommendationPart):
     waits: bool = False  # it tells whose commits in its logs threads had waited for
 
 
+class RecordedFilesLeftOut(RecommendationPart):
+    """How much of what was recorded is of files without a role, and so in no replay: shares of all."""
+
+    bytes: float
+    syncs: float
+    files: list[str]  # kinds of them, as globs
+    most: bool  # more than half: what was replayed is not the recorded job
+    sentence: str
+
+
 class Row(RecommendationPart):
     """One layout in the ranking."""
 
@@ -307,6 +317,7 @@ class Recommendation(RecommendationPart):
     carries: str = ""  # with which other processors and sizes of the ARC the choice is as good
     elsewhere: list[Elsewhere] = []  # the figures of that
     outpaced: str = ""  # which layouts could not have kept the recorded pace, with figures
+    left_out: RecordedFilesLeftOut | None = None  # None: little
     recorded: RecordedPace | None = None  # None: not known, or the layouts' jobs differ
     confidence: Confidence
     not_tested: list[str]
@@ -316,6 +327,11 @@ class Recommendation(RecommendationPart):
     to_buy: list[Row] = []  # these layouts: they are not ranked, nor recommended
     failed: list[FailedRow]
     effects: list[EffectRow]
+
+    @property
+    def no_answer(self) -> str:
+        """Why the layout is no answer for the database that was recorded, as a sentence; "" where it is."""
+        return self.left_out.sentence if self.left_out is not None and self.left_out.most else ""
 
     @property
     def first_roles(self) -> list[RoleAdvice]:

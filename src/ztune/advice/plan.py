@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, get_args
 
-from ztune.advice.commands import properties, stronger, weakens
+from ztune.advice.commands import check_answer, properties, stronger, weakens
 from ztune.advice.host import FEATURES, HostProperty, Live, LiveDataset, LivePool, canonical
 from ztune.advice.model import Recommendation
 from ztune.analysis import units
@@ -137,7 +137,9 @@ def parse_datasets(words: Sequence[str], layout: Layout) -> dict[str, str]:
 
 
 def applicable(recommendation: Recommendation) -> Layout:
-    """Return the layout; raises InputError where it is not ZFS, so that there is nothing to set."""
+    """Return the layout; raises InputError where it is not ZFS, so that there is nothing to set, and where it
+    is no answer for the recorded database."""
+    check_answer(recommendation)
     layout = parse_layout(recommendation.layout)
     other = [p for p in layout.used_pools() if p.filesystem != "zfs"]
     if other:

@@ -19,6 +19,7 @@ from ztune.advice.model import (
     LayoutDurability,
     PropertyAdvice,
     Recommendation,
+    RecordedFilesLeftOut,
     RecordedPace,
     RoleAdvice,
     Row,
@@ -48,6 +49,7 @@ from ztune.trace.manifest import Manifest
 from ztune.units import counted
 
 if TYPE_CHECKING:
+    from ztune.trace.left_out import LeftOut
     from ztune.trace.witness import Witness
 
 MEANING = {
@@ -69,14 +71,16 @@ def recommend(
     manifest: Manifest | None = None,
     screened: Sequence[Trial] = (),
     witness: Witness | None = None,
+    left_out: LeftOut | None = None,
 ) -> Recommendation:
     """Return the recommendation that the finished ``trials`` of ``run`` support.
 
     ``objective`` defaults to the run's. ``manifest`` is the trace's, for its warnings, page sizes and
     workload; all else comes from the records. ``witness``: what the trace says of acknowledgments, which may
-    contradict what the settings promise. Of a measured run all rests on what was measured, and ``screened``,
-    the trials of the screening that its layouts came from, stands beside it as prediction. Raises InputError
-    if no layout finished, none is durable enough, or a measured run is given another ``within``.
+    contradict what the settings promise. ``left_out``: how much of the trace no replay has. Of a measured run
+    all rests on what was measured, and ``screened``, the trials of the screening that its layouts came from,
+    stands beside it as prediction. Raises InputError if no layout finished, none is durable enough, or a
+    measured run is given another ``within``.
     """
     if run.measured and objective is not None and objective.within != run.objective.within:
         raise InputError("--within orders replays; a measured run has its own resolution")
@@ -86,6 +90,7 @@ def recommend(
         raise InputError(_nothing(now))
     guard.check(chosen.layout, now.found.base_layout, now.allowed)
     modelled = now.basis == "modelled"
+    left_out = left_out if modelled else None  # who measured had the database itself
     found = Changes.of(now, chosen)
     own = {p.result.hash for p in now.places if not p.to_buy}
     foretold = _screened(run, screened, chosen)
@@ -144,7 +149,7 @@ def recommend(
         weaker=_weaker(now, chosen),
         crash_tests=cited((c.durability for c in now.found.layouts), database_of(workload, manifest)),
         hazards=hazards(chosen, workload, manifest),
-        warnings=trust.warnings(now, manifest),
+        warnings=trust.warnings(now, manifest, left_out),
         searched=trust.searched(now),
         aged=aged.sentences(now, trials) if modelled else [],
         neighbour=neighbours.sentences(now, trials) if modelled else [],
@@ -153,9 +158,10 @@ def recommend(
         carries=elsewhere.sentence(now, trials) if modelled else "",
         elsewhere=elsewhere.rows(now, trials) if modelled else [],
         outpaced=trust.outpaced(now, manifest) if modelled else "",
+        left_out=_left_out(left_out),
         recorded=_recorded(manifest) if modelled and not now.found.several else None,
         confidence=trust.confidence(
-            now, chosen, manifest, unscreened, found.promising(own) if modelled else ()
+            now, chosen, manifest, unscreened, found.promising(own) if modelled else (), left_out
         ),
         not_tested=trust.not_tested(
             now, chosen, workload, manifest, aged.tried(now, trials), bool(beside or run.job.get("beside"))
@@ -169,6 +175,15 @@ def recommend(
         ],
         effects=[_effect(e, now.within) for e in effects(found.pairs, reference)] if modelled else [],
     )
+
+
+def _left_out(found: LeftOut | None) -> RecordedFilesLeftOut | None:
+    if found is None:
+        return None
+    return RecordedFilesLeftOut(
+        bytes=found.bytes, syncs=found.syncs, files=list(found.kinds), most=found.most,
+        sentence=found.sentence(),
+    )  # fmt: skip
 
 
 def _recorded(manifest: Manifest | None) -> RecordedPace | None:

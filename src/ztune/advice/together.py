@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import combinations
 
 from ztune.advice import guard
-from ztune.advice.commands import settable_unseen
+from ztune.advice.commands import check_answer, settable_unseen
 from ztune.advice.hazards import hazards
 from ztune.advice.joint_base import WeighedRun, check_same, in_common, joint_base, openzfs_of
 from ztune.advice.joint_model import (
@@ -42,8 +42,10 @@ def recommend_together(jobs: Sequence[WeighedRun]) -> JointRecommendation:
     """Return the one layout that serves all ``jobs``, two or more, best by their weights.
 
     Raises InputError with one sentence where the runs can't be judged together: another version of OpenZFS,
-    other disks, another ARC, modelled beside measured, no value of a setting in common.
+    other disks, another ARC, modelled beside measured, no value of a setting in common, or one has no answer.
     """
+    for job in jobs:
+        check_answer(job.alone)
     nows = [standing(j.run, j.trials, j.objective) for j in jobs]
     ids = [j.run.id for j in jobs]
     check_same(jobs, nows)
@@ -289,6 +291,8 @@ def _notes(jobs: Sequence[WeighedRun], nows: Sequence[Standing], fields: Sequenc
             )
         if job.run.status != "done":
             notes.append(f"Run {job.run.id} is not complete.")
+        if job.alone.left_out is not None:
+            notes.append(f"Run {job.run.id}: {job.alone.left_out.sentence}")
         if job.alone.confidence.level == "weak":
             notes.append(
                 f"The evidence of run {job.run.id} is weak; `ztune recommend {job.run.id}` says why."

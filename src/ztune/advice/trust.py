@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ztune.advice.job import measured_by
 from ztune.advice.model import Confidence, Level
@@ -23,6 +23,9 @@ from ztune.study.durability import judge
 from ztune.trace.manifest import DEFAULT_RATIO, Manifest, content_unknown
 from ztune.trace.repeats import repeats
 from ztune.units import listed
+
+if TYPE_CHECKING:
+    from ztune.trace.left_out import LeftOut
 
 # Below four transaction groups at the default zfs_txg_timeout of 5 s, when a group happens to fall decides
 # too much.
@@ -59,10 +62,12 @@ def trace_seconds(found: Results, manifest: Manifest | None) -> float | None:
     return None
 
 
-def warnings(now: Standing, manifest: Manifest | None) -> list[str]:
-    """Return the warnings of the base layout, of the trace, of the run and of the trials that the
-    recommendation rests on."""
+def warnings(now: Standing, manifest: Manifest | None, left_out: LeftOut | None = None) -> list[str]:
+    """Return what of the recording is ``left_out``, and the warnings of the base layout, of the trace, of the
+    run and of the trials that the recommendation rests on."""
     out: dict[str, None] = {}
+    if left_out is not None:
+        out[left_out.sentence()] = None
     base = now.found.base_layout
     if base is not None and (exposed := judge(base).exposed):
         text = f"With the base layout, as it is now, a power cut takes pages that were synced. {exposed}."
@@ -80,7 +85,7 @@ def warnings(now: Standing, manifest: Manifest | None) -> list[str]:
         text = "The layouts' jobs differ, and not all say how many operations they did: totals of different"
         out[f"{text} jobs stand side by side."] = None
     for text in (*now.run.warnings, *(w for c in rested if c is not None for w in c.warnings)):
-        if text not in told:
+        if text not in told and not (left_out is not None and left_out.told(text)):
             out[text] = None
     return list(out)
 
@@ -116,13 +121,16 @@ def confidence(
     manifest: Manifest | None,
     unscreened: Sequence[str],
     untried: Sequence[str],
+    left_out: LeftOut | None = None,
 ) -> Confidence:
     """Return how far to trust the numbers, with one sentence for each thing that limits it.
 
     Of replays: ``unscreened``, settings whose part is not known from pairs beside the layout; ``untried``,
-    changes that were better in another context.
+    changes that were better in another context; ``left_out``: what of the recording they don't have.
     """
     doubts = _Doubts()
+    if left_out is not None:
+        doubts.weak.append(left_out.sentence())
     if now.basis == "modelled":
         _of_replays(doubts, now, chosen, manifest)
         if unscreened:

@@ -365,7 +365,8 @@ def _write(asked: TuneOptions, run_id: str, trace: Path, store: Store, measured:
         name, other = ("screened", screened) if decides is found else ("measured", found)
         files.write(asked.folder / f"{name}.html", html.of(other))
         whole["measured"] = reports.to_json(found.run, found.trials, found.screened)
-    files.write(asked.folder / "apply.sh", script(recommendation), executable=True)
+    if not recommendation.no_answer:
+        files.write(asked.folder / "apply.sh", script(recommendation), executable=True)
     files.write(asked.folder / "run.json", output.json_text(whole) + "\n")
     trials = screened.trials if measured is None else [*screened.trials, *found.trials]
     failed = sum(t.status == "failed" or bool(t.left) for t in trials)

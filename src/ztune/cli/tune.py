@@ -69,7 +69,8 @@ def command(
 
 def _files(outcome: Tuned, folder: Path) -> list[tuple[str, str]]:
     """Return which files there are, as parts of the first screen."""
-    names = "report.html, apply.sh (new datasets), run.json"
+    script = "" if outcome.recommendation.no_answer else "apply.sh (new datasets), "
+    names = f"report.html, {script}run.json"
     if outcome.decides.run.measured:
         names += ", screened.html (what the replays said)"
     elif outcome.measured is not None:

@@ -83,7 +83,10 @@ class BriefSaid:
 
 @dataclass(frozen=True)
 class Brief:
-    """What one screen has to say; ``commands``: what each does, in one word, and the command."""
+    """What one screen has to say; ``commands``: what each does, in one word, and the command.
+
+    ``no_answer``: why there is nothing to set; then it has no roles and no figures.
+    """
 
     head: str
     evidence: str
@@ -101,6 +104,7 @@ class Brief:
     neighbour: BriefSaid | None = None
     sampled: BriefSaid | None = None
     carries: BriefSaid | None = None
+    no_answer: BriefSaid | None = None
 
 
 def of(r: Recommendation, flags: Sequence[str] = ()) -> Brief:
@@ -111,8 +115,11 @@ def of(r: Recommendation, flags: Sequence[str] = ()) -> Brief:
     if not keeps and not r.headlines:
         answer += "; the base layout has no result"
     run = f"run {r.subject.run}{by_others(r.subject.made_by)}"
+    job = f"{r.subject.workload or r.subject.study}, {run}"
+    if r.no_answer:
+        return _without_answer(r, job, flags)
     return Brief(
-        head=f"{r.subject.workload or r.subject.study}, {run}: {answer}",
+        head=f"{job}: {answer}",
         evidence=_evidence(r),
         roles=tuple(_roles(r)),
         figures=tuple(_figure(h, keeps) for h in r.headlines),
@@ -128,6 +135,34 @@ def of(r: Recommendation, flags: Sequence[str] = ()) -> Brief:
         neighbour=_changing_first(r.neighbour),
         sampled=BriefSaid(r.sampled) if r.sampled else None,
         carries=BriefSaid(r.carries) if r.carries else None,
+    )
+
+
+def _without_answer(r: Recommendation, job: str, flags: Sequence[str]) -> Brief:
+    """Return the screen of a run whose replays have less than half of what was recorded."""
+    found = [said for said in warnings(r) if said.text != r.no_answer]
+    trace = shlex.quote(r.subject.trace)
+    return Brief(
+        head=f"{job}: no answer, since most of what was recorded is in no replay",
+        evidence=_evidence(r),
+        roles=(),
+        figures=(),
+        meaning="",
+        level=r.confidence.level,
+        sure=BriefSaid(
+            f"What is best for the rest, of {counted(len(r.ranking), 'layout')}, may be bad for all.",
+            len(r.confidence.reasons) - 1,
+        ),
+        searched=None,
+        warning=BriefSaid(found[0].text, len(found) - 1, found[0].style) if found else None,
+        bought=None,
+        commands=(
+            ("Roles", f"ztune trace roles {trace} --proposed"),
+            ("Then", f"ztune screen {trace}"),
+            ("Or, if no", f"ztune screen {trace} --role 'GLOB=-'"),
+            *_commands(r, flags)[-1:],
+        ),
+        no_answer=BriefSaid(r.no_answer, style=SEVERITY["danger"]),
     )
 
 
@@ -228,6 +263,9 @@ def warnings(r: Recommendation) -> list[BriefSaid]:
     changed = {short_name(c.setting) for c in r.changes}
     hazards = sorted(grouped(r.hazards), key=lambda h: h.about not in changed)
     out = []
+    if r.left_out is not None:
+        style = SEVERITY["danger" if r.left_out.most else "warning"]
+        out.append(BriefSaid(r.left_out.sentence, style=style))
     rows = [*r.ranking, *r.set_apart]
     weak = r.durability.klass != "nothing-acknowledged"
     as_base = any(row.baseline and row.durability == r.durability.klass for row in rows)
@@ -242,7 +280,8 @@ def warnings(r: Recommendation) -> list[BriefSaid]:
     out += [BriefSaid(said, style=SEVERITY["warning"])] if weak and as_base else []
     if not weak and r.durability.sentence != MEANING[DurabilityClass.NOTHING]:
         out.append(BriefSaid(r.durability.sentence, style=SEVERITY["warning"]))  # what speaks against it
-    out += [BriefSaid(text, style=SEVERITY["warning"]) for text in r.warnings]
+    rest = [text for text in r.warnings if r.left_out is None or text != r.left_out.sentence]
+    out += [BriefSaid(text, style=SEVERITY["warning"]) for text in rest]
     out += [BriefSaid(h.sentence, style=SEVERITY["warning"]) for h in mild if h.about not in changed]
     return out + [BriefSaid(h.sentence, style=SEVERITY["note"]) for h in hazards if h.severity == "note"]
 
@@ -337,14 +376,16 @@ def _lines(brief: Brief, width: int, fit: _Fit) -> list[Text]:
     out += [Text()] * (fit.blanks > 0)
     sure = replace(brief.sure, text=f"{brief.level}. {brief.sure.text}")
     for label, said in (
-        ("How sure", sure), ("Search", brief.searched), ("Age", brief.aged),
+        ("Left out", brief.no_answer), ("How sure", sure), ("Search", brief.searched), ("Age", brief.aged),
         ("Beside", brief.neighbour), ("Sampled", brief.sampled), ("Elsewhere", brief.carries),
         ("Warning", brief.warning), ("If bought", brief.bought),
     ):  # fmt: skip
         if said is not None:
             tail = f" ({said.more} more: {_MORE})" if said.more else ""
-            folded = _fold(said.text, width - _LABEL, fit.text, tail)
-            out += _part(label, folded, said.style if label == "Warning" else "")
+            whole = said is brief.no_answer  # what there is to say: there is room for it
+            text = said.text.removeprefix("Left out: ") if whole else said.text
+            folded = _fold(text, width - _LABEL, 9 if whole else fit.text, tail)
+            out += _part(label, folded, said.style if whole or label == "Warning" else "")
     for label, command in brief.commands:
         out += _part(label, _command(command, width - _LABEL), "cyan")
     return out

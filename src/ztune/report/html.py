@@ -86,8 +86,8 @@ def render(
         narrow="" if shown is None else charts.now_and_then(shown.figures, 360, stacked=True),
         datasets=[] if r is None else _datasets(r),
         properties=_COLUMNS,
-        create="" if r is None or not _zfs(r) else _multiline(commands.create_commands(r)),
-        shell="" if r is None or not _zfs(r) else commands.script(r),
+        create="" if r is None or not _settable(r) else _multiline(commands.create_commands(r)),
+        shell="" if r is None or not _settable(r) else commands.script(r),
         hazards=[] if r is None else grouped(r.hazards),
         chosen=next((row for row in r.ranking if row.recommended), None) if r else None,
         **{**_NONE, **sections},
@@ -116,9 +116,10 @@ def of(found: RunEvidence, flags: Sequence[str] = ()) -> str:
     )
 
 
-def _zfs(r: Recommendation) -> bool:
-    """Whether there are commands for the layout: not for another file system in the place of ZFS."""
-    return all(p.filesystem == "zfs" for p in parse_layout(r.layout).used_pools())
+def _settable(r: Recommendation) -> bool:
+    """Whether there are commands for the layout: not for another file system in the place of ZFS, nor where
+    it is no answer."""
+    return not r.no_answer and all(p.filesystem == "zfs" for p in parse_layout(r.layout).used_pools())
 
 
 def _replayed(

@@ -49,7 +49,10 @@ def _head(shown: briefs.Brief) -> list[str]:
         (escaped(role.where), "; ".join(map(_code, role.settings)) or briefs.AS_THE_BASE)
         for role in shown.roles
     ]
-    out += _table(("where", "set"), rows, raw=(0, 1))
+    if shown.no_answer is not None:
+        out += [f"**{escaped(shown.no_answer.text)}**"]
+    if rows:
+        out += _table(("where", "set"), rows, raw=(0, 1))
     if shown.figures:
         heads = ("figure", "base") if shown.keeps else ("figure", "base", "recommended", "change")
         out += [

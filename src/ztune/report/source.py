@@ -16,6 +16,8 @@ from ztune.store.db import Store
 from ztune.store.records import Run, Trial
 from ztune.study import Objective
 from ztune.study.hardware import check_have, parse_have
+from ztune.trace import left_out
+from ztune.trace.left_out import LeftOut
 from ztune.trace.reader import Trace
 from ztune.trace.witness import Witness, of_run
 
@@ -38,7 +40,15 @@ class RunEvidence:
         """Return the recommendation; every command asks here. See ``ztune.advice.recommend.recommend``."""
         trace = self.recording(objective)
         manifest = None if trace is None else trace.manifest
-        found = recommend(self.run, self.trials, objective, manifest, self.screened, self.witness(objective))
+        found = recommend(
+            self.run,
+            self.trials,
+            objective,
+            manifest,
+            self.screened,
+            self.witness(objective),
+            self.left_out(objective),
+        )
         if not self.measured_by:
             return found
         better = f"Run {self.measured_by} has measured layouts of this screening since: go by that."
@@ -65,6 +75,18 @@ class RunEvidence:
         own = self._chosen(objective)[1] == self.run.trace_sha
         try:
             return of_run(self.run.outcome if own else {}, self.recording(objective))
+        except InputError:  # damaged since
+            return None
+
+    def left_out(self, objective: Objective | None = None) -> LeftOut | None:
+        """Return how much of the recording of the layout to recommend is of files without a role: as the run
+        has kept it of its own, else by the trace itself. None where that is little, or not known.
+        """
+        own = self._chosen(objective)[1] == self.run.trace_sha
+        try:
+            return left_out.of_run(
+                self.run.outcome if own else {}, self.recording(objective), self.run.warnings if own else ()
+            )
         except InputError:  # damaged since
             return None
 

@@ -72,16 +72,30 @@ def _but(first: Row) -> str:
     return f" Row 1 comes first, but {first.passed_over}." if first.passed_over else ""
 
 
+def _left_out(r: Recommendation) -> list[RenderableType]:
+    """Return what must be said above any layout: how much of the recording no replay has."""
+    if r.left_out is None:
+        return []
+    head = "No answer for the recorded database. " if r.no_answer else ""
+    tail = " The layouts below are those of the rest." if r.no_answer else ""
+    style = SEVERITY["danger" if r.left_out.most else "warning"]
+    return [Text(f"{head}{r.left_out.sentence}{tail}\n", style=style)]
+
+
 def ranking(r: Recommendation, top: int | None = TOP) -> RenderableType:
     """Return the whole ranking: the layouts in order, those set apart, those that failed."""
     baseline = next((row for row in [*r.ranking, *r.set_apart] if row.baseline), None)
     per = bool(r.per_operation)
-    parts: list[RenderableType] = [
+    parts: list[RenderableType] = _left_out(r)
+    parts += [
         Text(f"Recommended: {row.layout}, row {row.rank}.{_but(r.ranking[0])}\n")
         for row in r.ranking[1:]
-        if row.recommended
+        if row.recommended and not r.no_answer
     ]
-    parts.append(ranking_table(r.ranking, baseline, top, per))
+    rows = r.ranking
+    if r.no_answer:  # the best of what is not the recorded job
+        rows = [row.model_copy(update={"recommended": False}) for row in rows]
+    parts.append(ranking_table(rows, baseline, top, per))
     if said := r.of_one():
         parts.append(Text(said, style="yellow" if r.totals_of_jobs else "dim"))
     parts += [one for row in r.ranking for one in measured.passed_over(row.layout, row.passed_over)]
@@ -223,7 +237,8 @@ def _reasons(found: PropertyAdvice | PoolAdvice) -> list[RenderableType]:
 
 def recommendation(r: Recommendation) -> RenderableType:
     """Return the recommendation: verdict, what to set for each role and why, costs, hazards, how sure."""
-    parts: list[RenderableType] = [Text(r.verdict, style="bold")]
+    head = "Of what is not left out: " if r.no_answer else ""
+    parts: list[RenderableType] = [Text(f"{head}{r.verdict}", style="bold")]
     for row in [*r.ranking, *r.set_apart]:
         if row.recommended:
             parts += [Text(f"  {key} = {value}") for key, value in row.differs.items()]

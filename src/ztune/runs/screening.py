@@ -39,8 +39,8 @@ from ztune.store.db import Store
 from ztune.store.records import Run, Trial
 from ztune.study import Layout, Study
 from ztune.study.layout import with_settings
+from ztune.trace import left_out, witness
 from ztune.trace.reader import Trace
-from ztune.trace.witness import kept
 from ztune.units import parse_size
 
 AT_ONCE = "at_once"
@@ -107,7 +107,7 @@ def start(
         options=replace(options, sample=replays.rate.of, region=replays.rate.region).to_json(),
         warnings=warnings,
         source_run=None if like is None else like.id,
-        outcome={**kept(trace), AT_ONCE: _at_once(replays)},
+        outcome={**witness.kept(trace), **left_out.kept(trace), AT_ONCE: _at_once(replays)},
     )
     return _Screening(store, run, replays, options, observer or Observer()).go()
 

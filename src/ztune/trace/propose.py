@@ -11,7 +11,7 @@ from ztune.databases.rules import RoleRule
 from ztune.trace.figures import GroupSummary
 from ztune.trace.manifest import TraceFile
 from ztune.trace.reader import Trace
-from ztune.trace.roles import RoleRules, known_as
+from ztune.trace.roles import known_as, left_out_as_asked
 from ztune.trace.schema import Op
 from ztune.units import format_size
 
@@ -74,7 +74,7 @@ def proposals(trace: Trace) -> list[RoleProposal]:
     from ztune.trace.order import orders
     from ztune.trace.summary import summarise
 
-    rules = RoleRules()
+    rules = left_out_as_asked(trace.manifest)
     entries: dict[str, list[TraceFile]] = {}  # several that had a name one after the other
     for file in trace.manifest.files:
         entries.setdefault(file.path, []).append(file)
@@ -85,7 +85,7 @@ def proposals(trace: Trace) -> list[RoleProposal]:
     taken = any(warning.code == PROPOSED for warning in trace.manifest.warnings)
     for group in every:
         left_out = group.role is None and rules.knows(group.name)
-        kinds.setdefault((_glob(group.name), group.role, left_out), []).append(group)
+        kinds.setdefault((kind_of(group.name), group.role, left_out), []).append(group)
     found = [
         _proposal(
             glob,
@@ -112,7 +112,7 @@ def without_role(trace: Trace) -> str:
     """
     import numpy as np  # here, as elsewhere: the command line's help takes no NumPy
 
-    every, rules = trace.manifest.files, RoleRules()
+    every, rules = trace.manifest.files, left_out_as_asked(trace.manifest)
     lone = [i for i, file in enumerate(every) if file.role is None and not rules.knows(file.path)]
     if not lone or all(file.role is None for file in every):
         return ""
@@ -140,7 +140,7 @@ def unknown_kinds(moved: Mapping[str, float], whole: float) -> tuple[str, float]
     """
     kinds: dict[str, float] = {}
     for path, size in moved.items():
-        kinds[_glob(path)] = kinds.get(_glob(path), 0.0) + size
+        kinds[kind_of(path)] = kinds.get(kind_of(path), 0.0) + size
     least = max(LEAST_BYTES, LEFT_OUT * whole)
     found = sorted((glob for glob, n in kinds.items() if n >= least), key=lambda glob: -kinds[glob])
     if not found:
@@ -149,7 +149,7 @@ def unknown_kinds(moved: Mapping[str, float], whole: float) -> tuple[str, float]
     return ", ".join(found[:_NAMED]) + more, sum(kinds[glob] for glob in found) / whole
 
 
-def _glob(path: str) -> str:
+def kind_of(path: str) -> str:
     """Return the glob of the files that are named like the one at ``path`` but for numbers."""
     folder, _, name = path.removesuffix(" (deleted)").rpartition("/")
     quoted = re.sub(r"([*?\[\]\\])", r"\\\1", f"{folder}/")

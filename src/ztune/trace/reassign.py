@@ -27,7 +27,7 @@ from ztune.trace.manifest import (
 )
 from ztune.trace.propose import PROPOSED, RoleProposal
 from ztune.trace.reader import Trace
-from ztune.trace.roles import RoleRules
+from ztune.trace.roles import AS_ASKED, RoleRules, asked_out
 from ztune.trace.schema import VERSION
 from ztune.units import listed
 
@@ -80,8 +80,10 @@ def with_roles(
     warnings = [w for w in manifest.warnings if w.code != PROPOSED]
     if note:
         warnings.append(Warning_(code=PROPOSED, message=note))
+    out = [*(manifest.environment.get(AS_ASKED) or []), *asked_out(rules)]
     return manifest.model_copy(
         update={
+            "environment": {**manifest.environment, **({AS_ASKED: list(dict.fromkeys(out))} if out else {})},
             # What is written has its keys. Before 3 `pwrite` was not told from `write`, which stays so.
             "version": VERSION if manifest.version >= 3 else manifest.version,
             "files": now,

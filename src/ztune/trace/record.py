@@ -43,7 +43,7 @@ from ztune.trace.recorders.files import UNKNOWN, FileTable, Mounts, Selection, i
 from ztune.trace.recorders.processes import MappedFile, mapped_files
 from ztune.trace.recorders.recorder import MMAP_READ, Harvest, RecorderSession, Start
 from ztune.trace.regions import REGION, WHOLE_BYTES, Tally, kept, sampled_files
-from ztune.trace.roles import RoleRules
+from ztune.trace.roles import AS_ASKED, RoleRules, asked_out
 from ztune.trace.schema import Op
 from ztune.trace.spool import Part, Rows
 from ztune.trace.touched import TouchedBlocks
@@ -408,7 +408,7 @@ class _Recorded:
             # What ended early of itself is whole; a command went on.
             complete=complete and not dropped and not (harvest.full and self.command),
             warnings=warnings,
-            environment=environment(selection.files),
+            environment={**environment(selection.files), **self._asked_out()},
             workload=self.workload,
             files=files,
             page_size=self.page_size,
@@ -478,6 +478,11 @@ class _Recorded:
         for file in found:
             if file.ino not in inodes or self.table.knows(file.dev, file.ino):
                 yield self.table.entered(0, file.path, file.dev, file.ino, file.size)
+
+    def _asked_out(self) -> dict[str, Any]:
+        """Return which files the user left out, as a trace keeps it: they are not said to lack a role."""
+        globs = asked_out(self.rules.rules)
+        return {AS_ASKED: globs} if globs else {}
 
     def _plays_a_role(self, number: int) -> bool:
         entry = self.table.numbered(number)

@@ -15,7 +15,7 @@ from importlib import resources
 from pathlib import PurePosixPath
 
 from ztune.databases.database import Database, Files, every, of_layouts
-from ztune.databases.rules import RoleRule
+from ztune.databases.rules import NO_ROLE, RoleRule
 from ztune.trace.manifest import Manifest
 
 _DELETED = " (deleted)"  # what /proc/PID/fd appends to the name of a removed file
@@ -60,6 +60,22 @@ class RoleRules:
     def _match(self, path: str) -> RoleRule | None:
         path = path.removesuffix(_DELETED)
         return next((rule for rule in self._reversed if rule.pattern.fullmatch(path)), None)
+
+
+AS_ASKED = "left_out"
+"""Where a trace's ``environment`` keeps the globs of files that its user gave no role (``GLOB=-``)."""
+
+
+def asked_out(rules: Iterable[RoleRule]) -> list[str]:
+    """Return the globs of the ``rules`` that leave files out, as a trace keeps them."""
+    return [rule.glob for rule in rules if rule.role is None]
+
+
+def left_out_as_asked(manifest: Manifest) -> RoleRules:
+    """Return the rules of well-known layouts, and those by which the user left files of the trace out."""
+    globs = manifest.environment.get(AS_ASKED)
+    known = [glob for glob in globs if isinstance(glob, str)] if isinstance(globs, list) else []
+    return RoleRules.parse(f"{glob}={NO_ROLE}" for glob in known)
 
 
 @dataclass(frozen=True)
