@@ -283,6 +283,65 @@ def test_going_back_to_a_default_does_not_end_at_what_is_held_back() -> None:
     assert plainest(ranked, GOAL, 0.05, defaults).name == "tuned"
 
 
+def test_processor_time_is_priced_wherever_it_is_more_than_its_noise() -> None:
+    """A LevelDB on ssd-sata: a tenth of the job more of processors, for a space of ×0.92 (run 7exxzb)."""
+    plain = busy("logbias", 5.63, 32.41, 516, 0.19, 12.05)
+    packed = busy("zstd-3, logbias", 5.67, 29.92, 504, 1.59, 12.05)
+    # Both together are 1.24 times as long. Of that no part is noise, which is less than 1.25 times of 0.19 s.
+    ranked = order([plain, packed], GOAL, 0.05)
+    assert [r.result.name for r in ranked] == ["logbias", "zstd-3, logbias"]
+    assert ranked[1].note == (
+        "space ×0.92 against logbias costs 7.26 s of processor and modelled time instead of 5.82 s"
+    )
+    # Noise is no price: it is of processor time, however much of it there is.
+    noisy = busy("zstd-3, logbias", 5.67, 29.92, 504, 4.4, 12.05)
+    assert names([busy("logbias", 5.63, 32.41, 516, 3.6, 12.05), noisy])[0] == "zstd-3, logbias"
+    # Nor is what is within the tolerance of the whole, such as of a disk that is slow.
+    slow = busy("zstd-3, logbias", 50.1, 29.92, 504, 2.5, 20)
+    assert names([busy("logbias", 50.0, 32.41, 516, 0.3, 20), slow])[0] == "zstd-3, logbias"
+
+
+def test_going_back_to_the_defaults_never_ends_at_what_the_ranking_holds_back() -> None:
+    defaults = {"data.compression": "lz4", "wal.recordsize": "128K"}
+
+    def at(cell: LayoutResult, **settings: str) -> LayoutResult:
+        return replace(cell, settings={**defaults, **{k.replace("_", "."): v for k, v in settings.items()}})
+
+    first = at(busy("1M zstd", 5.67, 29.9, 504, 0.2, 12), data_compression="zstd-3", wal_recordsize="1M")
+    plainer = at(busy("zstd", 5.72, 30.0, 528, 1.8, 12), data_compression="zstd-3")
+    other = at(busy("1M", 5.63, 32.4, 516, 0.2, 12), wal_recordsize="1M")
+    ranked = order([first, plainer, other], GOAL, 0.05, defaults)
+    held = {r.result.hash for r in ranked if r.note}
+    assert ranked[0].result is first and held == {plainer.hash}
+    results = [r.result for r in ranked]
+    assert plainest(results, GOAL, 0.05, defaults) is plainer
+    assert plainest(results, GOAL, 0.05, defaults, held) is first
+
+
+def test_what_a_sample_can_t_tell_decides_nothing_after_the_first_metric() -> None:
+    plain, other = candidate("plain", 100, 100, 100), candidate("other", 100, 90, 90)
+    far = {"allocated": 0.2, "written": 0.2}
+    defaults = {"data.recordsize": "128K"}
+    plain = replace(plain, settings=defaults)
+    other = replace(other, settings={"data.recordsize": "64K"})
+
+    def first(errors: dict[str, float], *found: LayoutResult) -> str:
+        return order(found, GOAL, 0.05, defaults, errors)[0].result.name
+
+    assert first({}, plain, other) == "other" and first(far, plain, other) == "plain"
+    # Each by its own: bytes written that are known decide.
+    assert first({"allocated": 0.2}, plain, other) == "other"
+    # The first metric is what the layout is for, and its tolerance the user's.
+    quick = replace(candidate("quick", 90, 90, 90), settings={"data.recordsize": "64K"})
+    assert first({"modelled_s": 0.5}, plain, quick) == "quick"
+    # What is cheap by less than can be told costs nothing that counts; what is beyond it does.
+    dear = replace(candidate("dear", 100, 90, 150), settings={"data.recordsize": "64K"})
+    assert first({}, plain, dear) == first({"allocated": 0.2}, plain, dear) == "plain"
+    # A step back to the default is held against the same.
+    assert plainest([other, plain], GOAL, 0.05, defaults) is other
+    assert plainest([other, plain], GOAL, 0.05, defaults, (), far) is plain
+
+
 def test_a_little_time_does_not_buy_several_times_the_space() -> None:
     small = candidate("small", 106, 50)
     assert names([candidate("fast", 100, 150), small]) == ["small", "fast"]

@@ -7,7 +7,7 @@ import evidence as ev
 import numpy as np
 import pytest
 
-from ztune.analysis.sampled import ALIKE, SHOWN, alike, error, half_width, sentence
+from ztune.analysis.sampled import ALIKE, SHOWN, alike, error, half_width, of_ratios, sentence
 from ztune.store.records import Trial
 from ztune.study import Layout
 
@@ -47,13 +47,34 @@ def test_the_choice_is_held_against_the_base_sample_by_sample() -> None:
     base, other = ev.layouts()[:2]
 
     def of(layout: Layout, condition: str, seconds: float) -> Trial:
-        made = ev.trial(layout, 1, {"model": {"modelled_s": seconds}}, baseline=layout is base)
+        # As they are stored: the other parts of the base are no baseline of the ranking.
+        own = layout is base and not condition
+        space = {"allocated": 1000 * seconds * (2 if layout is base else 1)}
+        made = ev.trial(layout, 1, {"model": {"modelled_s": seconds}, "space": space}, baseline=own)
         return replace(made, target=f"replay, {condition}" if condition else "replay")
 
     run = ev.run(options={"sample": 4, "region": 1 << 20})
     mine = [of(base, "", 10.0), of(base, "part 1", 20.0), of(other, "", 5.0), of(other, "part 1", 12.0)]
     found = error(run, mine)
     assert found is not None and found.times == (0.5, 0.6)
-    assert "the layout that the screening ended with has ×0.50 to ×0.60 of" in sentence(run, mine)
+    said = "the layout that the screening ended with, over the base, has ×0.50 to ×0.60 of its modelled time"
+    assert f"{said} and ×0.25 to ×0.30 of its space." in sentence(run, mine)
     alone = error(run, mine[:2])
     assert alone is not None and alone.times is None
+
+
+def test_the_ratio_of_two_layouts_is_known_as_well_as_it_is_the_same_in_each_sample() -> None:
+    """A LevelDB at 1/2: how much there is of each kind of record differs, not what a layout makes of it."""
+    base, other = ev.layouts()[:2]
+
+    def of(layout: Layout, condition: str, space: float) -> Trial:
+        measure = {"model": {"modelled_s": 5.0}, "space": {"allocated": space}}
+        made = ev.trial(layout, 1, measure, baseline=layout is base and not condition)
+        return replace(made, target=f"replay, {condition}" if condition else "replay")
+
+    run = ev.run(options={"sample": 2, "region": 1 << 20})
+    trials = [of(base, "", 34.0), of(base, "part 1", 24.8), of(other, "", 31.4), of(other, "part 1", 23.0)]
+    found, whole = of_ratios(run, trials), error(run, trials)
+    assert whole is not None and whole.within["allocated"] > 1.5
+    assert found["allocated"] < 0.04
+    assert of_ratios(ev.run(), trials) == {} == of_ratios(run, trials[:1]) == of_ratios(run, trials[:2])

@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from ztune.analysis import demand
 from ztune.analysis.effects import ABSENT, pair_to
+from ztune.analysis.rank import tolerance
 from ztune.analysis.results import LayoutResult
 from ztune.analysis.stats import differs
 
 # Settings that a short replay flatters. logbias=throughput, zfsprops(7): its blocks end up where reads that
 # come long after the trace have to seek for them.
 UNSEEN = frozenset({("logbias", "throughput")})
+_EXACT: Mapping[str, float] = {}
 
 
 def plainest(
-    ranked: Sequence[LayoutResult], minimise: Sequence[str], within: float, defaults: Mapping[str, str]
+    ranked: Sequence[LayoutResult],
+    minimise: Sequence[str],
+    within: float,
+    defaults: Mapping[str, str],
+    held: Collection[str] = (),
+    errors: Mapping[str, float] = _EXACT,
 ) -> LayoutResult:
     """Return the layout to recommend of ``ranked``, which are in order; at least one.
+
+    ``held``: hashes of those that were held back there, which are no plain step to take: what they cost
+    elsewhere is not in the objective. ``errors``: as ``rank.select`` has them.
 
     From the first in the ranking, one setting after the other goes back to its default as long as the layout
     that results was screened, is no weaker in durability, and no objective gets worse by more than the
@@ -45,9 +55,10 @@ def plainest(
             and defaults[factor] not in (value, ABSENT)
             and (not unseen or (factor.rpartition(".")[2], value) in UNSEEN)
             and (pair := pair_to(field, current, factor, defaults[factor])) is not None
+            and (unseen or pair.b.hash not in held)
             and pair.b.judged.no_weaker(current.judged)
             and as_good(pair.b, fastest, minimise[:1], within)
-            and (unseen or as_good(pair.b, start, minimise[1:], within))
+            and (unseen or as_good(pair.b, start, minimise[1:], within, errors))
         ]:
             current = min(steps, key=lambda c: (c.value(minimise[0]) or 0.0, c.name, c.hash))
         return current
@@ -60,18 +71,30 @@ def plainest(
     rest = [metric for metric in minimise[1:] if metric != "written"]  # what such a setting spares
     for other in field if flattered(first) else ():
         fewer = flattered(other) < flattered(first) and other.judged.no_weaker(first.judged)
-        if fewer and as_good(other, fastest, minimise[:1], within) and as_good(other, first, rest, within):
+        if (
+            fewer
+            and as_good(other, fastest, minimise[:1], within)
+            and as_good(other, first, rest, within, errors)
+        ):
             first = other
             break
     return back(first, unseen=False)
 
 
-def as_good(candidate: LayoutResult, than: LayoutResult, minimise: Sequence[str], within: float) -> bool:
-    """Say whether ``candidate`` is worse than ``than`` in none of ``minimise`` by more than ``within``."""
+def as_good(
+    candidate: LayoutResult,
+    than: LayoutResult,
+    minimise: Sequence[str],
+    within: float,
+    errors: Mapping[str, float] = _EXACT,
+) -> bool:
+    """Say whether ``candidate`` is worse than ``than`` in none of ``minimise`` by more than ``within``, or
+    than what a sample can tell (``errors``)."""
     for metric in minimise:
         mine, theirs = candidate.value(metric), than.value(metric)
         if mine is None or theirs is None:
             return False
-        if mine > theirs and differs(candidate.estimates.get(metric), than.estimates.get(metric), within):
+        share = tolerance(metric, within, errors)
+        if mine > theirs and differs(candidate.estimates.get(metric), than.estimates.get(metric), share):
             return False
     return True

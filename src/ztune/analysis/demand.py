@@ -63,6 +63,14 @@ class Need:
         where the layouts' jobs differ."""
         return ((self.cpu or 0.0) + self.disks) / (self.work or 1.0)
 
+    def takes_more(self, other: Need, within: float) -> bool:
+        """Whether ``both`` is more than another layout's by more than ``within``, and not by the noise of
+        processor times (``SPREAD``), be these much of both or little."""
+        if not self.cpu or not other.cpu:
+            return False
+        mine, theirs = self.cpu / (self.work or 1.0), other.cpu / (other.work or 1.0)
+        return mine > theirs * SPREAD and self.both > other.both * (1 + within)
+
     def both_text(self) -> str:
         """Return ``both`` for people."""
         return units.seconds(self.both) + ("" if self.work is None else " per op")

@@ -24,6 +24,13 @@ from ztune.study.durability import Bar
 # the layout is for, and yet nobody takes three times the space for a twentieth of the time.
 PRICE = 2.0
 FIRST_PRICE = 20.0
+_EXACT: Mapping[str, float] = {}
+
+
+def tolerance(metric: str, within: float, errors: Mapping[str, float]) -> float:
+    """Return the share by which layouts may differ in a metric after the first and be the same: ``within``,
+    or more where a sample tells it no better (``errors``)."""
+    return max(within, errors.get(metric, 0.0))
 
 
 @dataclass(frozen=True)
@@ -88,14 +95,16 @@ def select(
     minimise: Sequence[str],
     within: float,
     defaults: Mapping[str, str] | None = None,
+    errors: Mapping[str, float] = _EXACT,
 ) -> Pick:
     """Return what the objective picks from ``candidates``.
 
     Where time comes first, layouts that processors hold back (``demand.held``) leave. Then for each
     metric of ``minimise`` in turn, those within ``within`` (a share, 0.05 = 5 %) of the least stay, without
-    those whose gain in it costs more than it brings (``_price``). Of those left
-    after the last, which the objective can't tell apart, the one with the fewest departures from ``defaults``
-    wins; then the least first metric, then the name. Raises ValueError for no candidates.
+    those whose gain in it costs more than it brings (``_price``). After the first, ``errors`` (metric →
+    share) may be more than that: what a sample can't tell decides nothing. Of those left after the last,
+    which the objective can't tell apart, the one with the fewest departures from ``defaults`` wins; then the
+    least first metric, then the name. Raises ValueError for no candidates.
     """
     left = [c for c in candidates if all(c.value(m) is not None for m in minimise)]
     if not left:
@@ -111,13 +120,15 @@ def select(
     for position, metric in enumerate(minimise):
         if len(left) == 1:
             break
-        price = _pricing(left, metric, minimise[position + 1 :], within, PRICE if position else FIRST_PRICE)
+        near_by = tolerance(metric, within, errors) if position else within
+        limit = PRICE if position else FIRST_PRICE
+        price = _pricing(left, metric, minimise[position + 1 :], within, near_by, limit)
         # The nearest are asked first: of many layouts, to hold each against each other takes long. The
         # tolerance counts from the least as long as one within it is worth its price.
         near: list[LayoutResult] = []
         for once in itertools.count():
             least = min(_value(c, metric) for c in left)
-            asked = [c for c in left if _value(c, metric) <= least * (1 + within)]
+            asked = [c for c in left if _value(c, metric) <= least * (1 + near_by)]
             prices = {c.hash: said for c in asked if (said := price(c))}
             if once == 0:
                 held |= prices
@@ -125,7 +136,7 @@ def select(
             near = [c for c in asked if c.hash not in prices]
             if near:
                 break
-        far = (c for c in left if _value(c, metric) > least * (1 + within) and not price(c))
+        far = (c for c in left if _value(c, metric) > least * (1 + near_by) and not price(c))
         # Of the first metric it is enough that there is one; how many there are is said of the others.
         left = [*near, *(far if position else itertools.islice(far, 1))]
         if len(near) < len(left):
@@ -149,15 +160,20 @@ def select(
 
 
 def _pricing(
-    among: Sequence[LayoutResult], metric: str, later: Sequence[str], within: float, limit: float
+    among: Sequence[LayoutResult],
+    metric: str,
+    later: Sequence[str],
+    within: float,
+    near_by: float,
+    limit: float,
 ) -> Callable[[LayoutResult], str]:
     """Return ``_price`` against ``among``, asked only of those that need more of ``metric``: of hundreds of
-    layouts that differ by little, hardly any do."""
+    layouts that differ by little, hardly any do. ``near_by``: by how much more, as a share."""
     dearer = sorted(among, key=lambda c: _value(c, metric))
     needs = [_value(c, metric) for c in dearer]
 
     def price(candidate: LayoutResult) -> str:
-        first = bisect_right(needs, _value(candidate, metric) * (1 + within))
+        first = bisect_right(needs, _value(candidate, metric) * (1 + near_by))
         others = dearer[first:]
         return _price(candidate, others, metric, later, within, limit) if others else ""
 
@@ -174,15 +190,16 @@ def _price(
 ) -> str:
     """Return what a gain in ``metric`` costs elsewhere, as a clause, where that is more than it brings.
 
-    More: another layout needs x % more of ``metric``, and this one more than ``limit`` times x % more of a
-    ``later`` one, or of processor and modelled time together, while it has less of none. Differences within
-    the tolerance, or within the spread of processor times, are none. "" where no gain costs so much.
+    More: another of ``others`` needs x % more of ``metric``, and this one more than ``limit`` times x % more
+    of a ``later`` one, or of processor and modelled time together, while it has less of none. Differences
+    within the tolerance are none, nor are those of processor times within their spread. "" where no gain
+    costs so much.
     """
     mine, here = _value(candidate, metric), demand.need(candidate)
     worst, said = limit, ""
     for other in others:
         gain = ratio(_value(other, metric), mine) or float("inf")
-        if gain <= 1 + within or any(_better(candidate, other, key, within) for key in later):
+        if any(_better(candidate, other, key, within) for key in later):
             continue
         prices = [
             (price, f"{candidate.metric(key).label} {units.times(price)}")
@@ -190,7 +207,7 @@ def _price(
             if (price := ratio(candidate.value(key), other.value(key))) is not None and price > 1 + within
         ]
         there = demand.need(other)
-        if here and there and here.cpu and there.cpu and here.both > there.both * demand.SPREAD:
+        if here and there and here.takes_more(there, within):
             took, instead = (n.both_text() for n in (here, there))
             prices.append(
                 (here.both / there.both, f"{took} of processor and modelled time instead of {instead}")
@@ -223,13 +240,14 @@ def order(
     minimise: Sequence[str],
     within: float,
     defaults: Mapping[str, str] | None = None,
+    errors: Mapping[str, float] = _EXACT,
 ) -> list[RankedLayout]:
     """Rank all ``candidates``: place n is what ``select`` picks when places 1 … n−1 are taken away."""
     left = [c for c in candidates if all(c.value(m) is not None for m in minimise)]
     ranked: list[RankedLayout] = []
     notes: dict[str, str] = {}
     while left:
-        pick = select(left, minimise, within, defaults)
+        pick = select(left, minimise, within, defaults, errors)
         notes = {**pick.held, **notes}  # the first time that it was held back says why
         chosen = pick.result
         ranked.append(RankedLayout(len(ranked) + 1, chosen, pick.why, notes.get(chosen.hash, "")))
@@ -244,12 +262,14 @@ def rank(
     bar: Bar | None = None,
     defaults: Mapping[str, str] | None = None,
     to_buy: Mapping[str, Mapping[str, str]] | None = None,
+    errors: Mapping[str, float] = _EXACT,
 ) -> tuple[tuple[RankedLayout, ...], tuple[Failed, ...]]:
     """Return the layouts of a run in order, and those that have no place: failed, or without a metric.
 
     Those of ``to_buy`` (hash → the hardware that is not there) follow the rest, without a rank; after them
     those that ``bar`` (default: nothing acknowledged may be lost) keeps out. ``within`` is a share (0.05 =
-    5 %). Raises InputError as ``metrics.replayed`` does, and for a share outside 0 … 1.
+    5 %); ``errors``, what a sample can't tell, as ``select`` has it. Raises InputError as
+    ``metrics.replayed`` does, and for a share outside 0 … 1.
     """
     keys = replayed(minimise)
     if not 0 <= within < 1:
@@ -269,9 +289,9 @@ def rank(
     ]
     needs = to_buy or {}
     strong = [c for c in usable if bar.admits(c.layout)]
-    own = order([c for c in strong if not needs.get(c.hash)], keys, within, defaults)
-    more = order([c for c in strong if needs.get(c.hash)], keys, within, defaults)
-    weak = order([c for c in usable if not bar.admits(c.layout)], keys, within, defaults)
+    own = order([c for c in strong if not needs.get(c.hash)], keys, within, defaults, errors)
+    more = order([c for c in strong if needs.get(c.hash)], keys, within, defaults, errors)
+    weak = order([c for c in usable if not bar.admits(c.layout)], keys, within, defaults, errors)
     apart = [
         replace(p, rank=None, to_buy=needs.get(p.result.hash, {}), weak=places is weak)
         for places in (more, weak)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import fmean, stdev
 from typing import Any
 
@@ -22,6 +22,7 @@ from ztune.units import format_size, listed
 
 LEVEL = 0.95
 SHOWN = ("modelled_s", "read", "written", "write_ops", "allocated", "zil_bytes")
+_COMPARED = ("modelled_s", "written", "allocated")
 NEXT_TO_NOTHING = 0.001
 """Of the largest figure of its unit: one that is smaller has no share worth saying."""
 ALIKE = {
@@ -40,14 +41,19 @@ its log (docs/accuracy.md)."""
 @dataclass(frozen=True)
 class SampleError:
     """What of a run was sampled. ``within``: metric → the share of the figure by which one sample is off at
-    most, at 95 %; empty where one sample alone was replayed. ``times``: the least and the most modelled time
-    of the layout that the screening ended with, over the base's in the same sample; None without it."""
+    most, at 95 %; empty where one sample alone was replayed. ``ratios``: metric → the least and the most of
+    the layout that the screening ended with, over the base's in the same sample; empty without it."""
 
     of: int
     region: int
     samples: int
     within: Mapping[str, float]
-    times: tuple[float, float] | None = None
+    ratios: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+
+    @property
+    def times(self) -> tuple[float, float] | None:
+        """The ``ratios`` of the modelled time; None without them."""
+        return self.ratios.get("modelled_s")
 
     def to_json(self) -> dict[str, Any]:
         """Return it as JSON values."""
@@ -58,6 +64,7 @@ class SampleError:
             "level": LEVEL,
             "within": dict(self.within),
             "times": self.times,
+            "ratios": dict(self.ratios),
         }
 
 
@@ -81,11 +88,7 @@ def error(run: Run, trials: Sequence[Trial]) -> SampleError | None:
     of, region = run.options.get("sample") or 1, run.options.get("region") or 0
     if of == 1:
         return None
-    by_layout: dict[str, list[Trial]] = {}
-    for trial in trials:
-        if trial.ok and (not trial.condition or trial.condition.startswith(PART)):
-            by_layout.setdefault(trial.layout_hash, []).append(trial)
-    several = [sorted(found, key=lambda t: t.condition) for found in by_layout.values() if len(found) > 1]
+    several = _several(trials)
     within: dict[str, float] = {}
     for key in SHOWN:
         metric = table("modelled")[key]
@@ -93,22 +96,44 @@ def error(run: Run, trials: Sequence[Trial]) -> SampleError | None:
         if shares:
             within[key] = max(shares)
     samples = max((len(found) for found in several), default=1)
-    return SampleError(of, region, samples, within, _times(several))
+    ratios = {key: (min(by), max(by)) for key in SHOWN if len(by := _ratios(key, trials)) > 1}
+    return SampleError(of, region, samples, within, ratios)
 
 
-def _times(several: Sequence[Sequence[Trial]]) -> tuple[float, float] | None:
-    """Return ``SampleError.times`` of the trials of each layout that several samples were replayed of."""
-    read = table("modelled")["modelled_s"].read
-    base = {t.condition: read(t.result or {}) for found in several for t in found if t.is_baseline}
-    ratios = [
-        mine / theirs
+def of_ratios(run: Run, trials: Sequence[Trial]) -> dict[str, float]:
+    """Return by which share of it one layout's figure over another's may be off at 95 %, by metric; empty
+    where all was replayed, or one sample alone.
+
+    Of a sample that has too few of the large records, every layout's space is too little. So their ratio is
+    known much better than the figures themselves: it is told by what it was in each of several samples.
+    """
+    of = run.options.get("sample") or 1
+    found = {key: by for key in SHOWN if of > 1 and len(by := _ratios(key, trials)) > 1}
+    return {key: half_width(by, of) / fmean(by) for key, by in found.items()}
+
+
+def _several(trials: Sequence[Trial]) -> list[list[Trial]]:
+    """Return the trials of each layout that several samples were replayed of, sample by sample."""
+    by_layout: dict[str, list[Trial]] = {}
+    for trial in trials:
+        if trial.ok and (not trial.condition or trial.condition.startswith(PART)):
+            by_layout.setdefault(trial.layout_hash, []).append(trial)
+    return [sorted(found, key=lambda t: t.condition) for found in by_layout.values() if len(found) > 1]
+
+
+def _ratios(key: str, trials: Sequence[Trial]) -> list[float]:
+    """Return, sample by sample, a metric of the layout that several samples were replayed of, over the base's
+    in the same sample; nothing without it."""
+    read = table("modelled")[key].read
+    base = next((t.layout_hash for t in trials if t.is_baseline), None)
+    several = _several(trials)
+    theirs = {t.condition: read(t.result or {}) for found in several for t in found if t.layout_hash == base}
+    return [
+        mine / other
         for found in several
         for t in found
-        if not t.is_baseline
-        and (theirs := base.get(t.condition))
-        and (mine := read(t.result or {})) is not None
+        if t.layout_hash != base and (other := theirs.get(t.condition)) and (mine := read(t.result or {}))
     ]
-    return (min(ratios), max(ratios)) if len(ratios) > 1 else None
 
 
 def _share(metric: Metric, trials: Sequence[Trial], of: int) -> float | None:
@@ -143,11 +168,14 @@ def sentence(run: Run, trials: Sequence[Trial]) -> str:
         f"{what}: {listed(shares)}. Judged by {found.samples} samples that have no other region in common, "
         f"{100 * LEVEL:.0f} % of such figures are so near to what all would give. {how}"
     )
-    if found.times is not None:
-        least, most = (units.times(one) for one in found.times)
+    said = [
+        f"{least if least == most else f'{least} to {most}'} of its {metrics[key].label}"
+        for key in _COMPARED
+        if key in found.ratios
+        for least, most in [tuple(map(units.times, found.ratios[key]))]
+    ]
+    if said:
         text += (
-            " Sample by sample the layout that the screening ended with has "
-            + (least if least == most else f"{least} to {most}")
-            + " of the base's modelled time."
+            f" Sample by sample the layout that the screening ended with, over the base, has {listed(said)}."
         )
     return text

@@ -16,6 +16,7 @@ from ztune.analysis.paired import Ratio, paired
 from ztune.analysis.rank import RankedLayout, defaults_of, rank
 from ztune.analysis.resolve import effects
 from ztune.analysis.results import Failed, LayoutResult, Results, collect
+from ztune.analysis.sampled import of_ratios
 from ztune.errors import InputError
 from ztune.store.records import Run, Trial
 from ztune.study import DurabilityClass, Objective
@@ -138,8 +139,13 @@ def standing(run: Run, trials: Sequence[Trial], objective: Objective | None = No
     defaults = defaults_of(found.layouts, found.baseline)
     bar = Bar.of(goal.durability, found.base_layout)
     keys = replayed(goal.minimise)
-    places, failed = rank(found, keys, goal.within, bar, defaults, verdict.hardware(run, found))
+    errors = of_ratios(run, trials)
+    places, failed = rank(found, keys, goal.within, bar, defaults, verdict.hardware(run, found), errors)
     ranked = [p.result for p in places if p.rank is not None]
+    held = {p.result.hash for p in places if p.note}
+    chosen = plainest(ranked, keys, goal.within, defaults, held, errors) if ranked else None
+    # What it was held back for was the saving of a setting that a short replay flatters (``UNSEEN``).
+    places = tuple(replace(p, note="") if p.result is chosen else p for p in places)
     return Standing(
         run=run,
         basis="modelled",
@@ -148,7 +154,7 @@ def standing(run: Run, trials: Sequence[Trial], objective: Objective | None = No
         within=goal.within,
         places=places,
         failed=failed,
-        chosen=plainest(ranked, keys, goal.within, defaults) if ranked else None,
+        chosen=chosen,
         allowed=bar.worst,
         defaults=defaults,
     )
