@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from invoked import invoke
 
 from ztune.errors import InputError
+from ztune.runs import plan
 from ztune.runs.asked import layout_of, study_named
 from ztune.runs.named import meanings, resolve
 from ztune.store.db import Store
@@ -68,3 +71,44 @@ def test_what_is_something_else_is_said_to_be_that(store: Store, tmp_path: Path)
         with pytest.raises(InputError) as raised:
             resolve("nothing-of-the-kind", wanted, store=store)  # type: ignore[call-overload]
         assert "not a" not in str(raised.value)
+
+
+def test_a_layout_that_a_study_names_keeps_its_name_where_an_axis_has_the_same(
+    store: Store, tmp_path: Path
+) -> None:
+    file = tmp_path / "own.toml"
+    file.write_text(
+        ready.files()["sqlite"].read_text()
+        + '\n[[layouts]]\nname = "small pages"\nset = { "data.recordsize" = "8K" }\n'
+    )
+    by_axis = layout_of(f"{file}:data.recordsize=8K", None, None, None)[1]
+    assert layout_of(str(file), "small pages", None, None)[1].hash == by_axis.hash
+    # So it does of a run of the study.
+    study = ready.find(str(file))
+    run = store.create_run(
+        kind="screen", study=study, trace_path=None, trace_sha="", environment={}, versions={}, seed=1
+    )
+    for layout in (study.layout, by_axis):
+        store.add_trial(run.id, layout)
+    assert [one.hash for one in plan.chosen(run, store.trials(run.id), ["small pages"])][-1] == by_axis.hash
+    with pytest.raises(InputError, match='has no layout "small"'):
+        layout_of(str(file), "small", None, None)
+
+
+def test_layouts_are_listed_by_both_names_and_judged_as_of_a_database_that_nobody_knows(
+    store: Store, tmp_path: Path
+) -> None:
+    file = tmp_path / "own.toml"
+    file.write_text(
+        'name = "own"\n[layout]\narc = "64M"\n'
+        '[[layout.pool]]\nname = "tank"\n[[layout.pool.vdev]]\nprofile = "nvme"\n'
+        '[[layout.dataset]]\nname = "tank/data"\nroles = ["data"]\n'
+        '[axes]\n"data.recordsize" = ["16K"]\n'
+        '[[layouts]]\nname = "r16"\nset = { "data.recordsize" = "16K" }\n'
+    )
+    code, out, err = invoke("list", "layouts", str(file))
+    assert code == 0 and "data.recordsize=16K = r16" in out
+    assert out.count("not-known") == 2 and "nothing-acknowledged" not in out and "names no workload" in err
+    listed = json.loads(invoke("list", "layouts", str(file), "--json")[1])
+    assert [(one["name"], one["also"]) for one in listed] == [("base", []), ("data.recordsize=16K", ["r16"])]
+    assert "nothing-acknowledged" in invoke("list", "layouts", "postgres-oltp")[1]

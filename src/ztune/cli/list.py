@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -11,9 +12,10 @@ from ztune import output
 from ztune.cli._options import argument, json_option, option, takes
 from ztune.databases import registry
 from ztune.databases.registry import ListedWorkload
+from ztune.onhost.declared import Declared
 from ztune.runs.recordings import completed, varied
-from ztune.runs.space import differences, first_round
-from ztune.study import Study, advised, load_study, ready
+from ztune.runs.space import aliases, differences, first_round, meaning
+from ztune.study import Layout, Study, advised, load_study, ready
 from ztune.study import profiles as known
 from ztune.study.adjust import adjusted
 from ztune.study.advised import AdviceSet
@@ -137,12 +139,21 @@ def layouts(
         return
     loaded = _as_screened(ready.find(study))
     if loaded.workload is not None:
-        said = registry.declared(loaded.workload, loaded.parameters)
-        loaded = adjusted(loaded, declared=said)
+        loaded = adjusted(loaded, declared=registry.declared(loaded.workload, loaded.parameters))
+    else:
+        loaded = adjusted(loaded, declared=Declared())  # as of a recording of a database that nobody knows
+        output.echo(
+            "ztune: the study names no workload, so durability is that of a database that nobody knows; "
+            "`ztune screen` goes by what it knows of the recorded one",
+            err=True,
+        )
+    named: dict[str, list[str]] = {}
+    for name, same in aliases(loaded).items():
+        named.setdefault(meaning(same), []).append(name)
     _print(
         [
             {
-                "name": layout.name,
+                **_called(layout, named.get(meaning(layout), []), as_json),
                 "hash": layout.hash,
                 "durability": judge(layout).klass.value,
                 "changes": differences(loaded.layout, layout),
@@ -153,6 +164,14 @@ def layouts(
         as_json,
         hide=("changes", "layout"),
     )
+
+
+def _called(layout: Layout, names: Sequence[str], as_json: bool) -> dict[str, object]:
+    """Return what a layout is called: its name, and what the study names it where that is another."""
+    others = [name for name in names if name != layout.name]
+    if as_json:
+        return {"name": layout.name, "also": others}
+    return {"name": " = ".join([layout.name, *others])}
 
 
 def _as_screened(study: Study) -> Study:

@@ -13,7 +13,7 @@ from ztune.errors import InputError
 from ztune.onhost.fields import from_json, to_json
 from ztune.onhost.jobs.beside import NAME as TWO_JOBS
 from ztune.runs.recordings import with_parameters
-from ztune.runs.space import changed, first_round
+from ztune.runs.space import aliases, changed, first_round, meaning
 from ztune.store.records import Run, Trial
 from ztune.study import Layout, Study
 
@@ -110,13 +110,14 @@ def layouts(study: Study, names: Sequence[str] = ()) -> list[Layout]:
     every = first_round(study)
     if not names:
         return every
-    return _with_base(study, [_named(every, name, f'study "{study.name}"') for name in names])
+    return _with_base(study, [_named(every, name, f'study "{study.name}"', study) for name in names])
 
 
 def chosen(run: Run, trials: Sequence[Trial], names: Sequence[str] = ()) -> list[Layout]:
     """Return the baseline of a screening run, and those of its layouts that are called so."""
+    study = run.resolved_study
     return _with_base(
-        run.resolved_study, [_named([t.layout for t in trials], name, f"run {run.id}") for name in names]
+        study, [_named([t.layout for t in trials], name, f"run {run.id}", study) for name in names]
     )
 
 
@@ -127,8 +128,12 @@ def _with_base(study: Study, chosen: Sequence[Layout]) -> list[Layout]:
     return list(out.values())
 
 
-def _named(every: Sequence[Layout], name: str, where: str) -> Layout:
+def _named(every: Sequence[Layout], name: str, where: str, study: Study) -> Layout:
+    """Return the one of ``every`` called ``name``, there or in the ``study``: what equals an axis' value has
+    that for its name."""
     exact = [one for one in every if one.name == name]
+    if not exact and (named := aliases(study).get(name)) is not None:
+        exact = [one for one in every if meaning(one) == meaning(named)]
     found = exact or [one for one in every if len(name) >= 4 and one.hash.startswith(name)]
     if len({one.hash for one in found}) != 1:
         listed = ", ".join(f'"{one.name}"' for one in every[:8]) + (" …" if len(every) > 8 else "")

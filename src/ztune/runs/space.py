@@ -70,6 +70,12 @@ def changed(base: Layout, changes: Mapping[str, str | int], name: str | None = N
     return replace(layout, name=name or describe(base, layout), description="")
 
 
+def aliases(study: Study) -> dict[str, Layout]:
+    """Return the layouts that the study names, by name: some are among its others too, where they have the
+    name that they had there first."""
+    return {named.name: changed(study.layout, named.set, named.name) for named in study.layouts}
+
+
 def first_round(study: Study, most: int | None = None) -> list[Layout]:
     """Return the study's layouts, the first ``most`` or all: the base, sets of advice, each axis value alone,
     named layouts, crosses.
