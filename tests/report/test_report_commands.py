@@ -18,9 +18,10 @@ from synthetic_traces import make_trace
 from ztune.cli.main import ztune
 from ztune.cli.screen import ranking_json
 from ztune.errors import InputError
+from ztune.places import mounting
 from ztune.store import environment
 from ztune.store.db import Store
-from ztune.study import Study
+from ztune.study import Layout, Study
 from ztune.trace import left_out, witness
 from ztune.trace.reader import Trace
 from ztune.trace.schema import Op
@@ -331,3 +332,48 @@ def test_hardware_that_no_layout_takes_is_refused(command: str) -> None:
     assert str(done.exception) == (
         f"--have slog=ssd-sata: no layout of run {run} takes that; beyond its base layout they take slog=nvme"
     )
+
+
+def test_a_run_can_be_mounted_by_what_it_recommends_or_by_a_layout_that_it_had(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    run, asked = stored(), []
+
+    class AskedError(Exception):
+        """In place of a mount."""
+
+    def mount(study: Study, layout: Layout, where: str, *_: object) -> None:
+        asked.append((study.layout, layout.name, layout.hash, layout.arc))
+        raise AskedError
+
+    monkeypatch.setattr(mounting, "mount", mount)
+    advice = json.loads(call("recommend", run, "--json").stdout)
+    for words in ([run], [run[:5]], ["last"]):
+        done = call("mount", *words, "dir")
+        assert isinstance(done.exception, AskedError), done.exception
+        layout, name, sha, _ = asked.pop()
+        assert (name, sha) == (advice["layout_name"], advice["layout_hash"]) and layout.hash == sha
+        assert f"run {run} recommends {name}" in done.stderr
+    other = next(row for row in advice["ranking"] if not row["recommended"] and not row["baseline"])
+    call("mount", run, "dir", "--layout", other["layout"], "--arc", "96M")
+    _, name, sha, arc = asked.pop()
+    assert name == other["layout"] and sha != other["hash"] and arc == 96 << 20
+    with pytest.raises(InputError, match=f'run {run} has no layout "nope"'):
+        raise call("mount", run, "dir", "--layout", "nope").exception or AssertionError
+    # What is a study's name, or no name of anything, is none of a run.
+    call("mount", "sqlite", "dir")
+    assert asked.pop()[1] == "base"
+    assert isinstance(call("mount", "nothing", "dir").exception, InputError)
+
+
+def test_a_run_without_an_answer_is_not_mounted_but_by_a_layout_s_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    left = {"bytes": 0.9, "syncs": 0.0, "kinds": ["/db/*.ldb"], "more": 0}
+    run, asked = stored(outcome={"left_out": left}), []
+    monkeypatch.setattr(mounting, "mount", lambda study, layout, *_: asked.append(layout.name))
+    done = call("mount", run, "dir")
+    assert isinstance(done.exception, InputError) and "is in no replay" in str(done.exception) and not asked
+    call("mount", run, "dir", "--layout", "base")
+    assert asked == ["base"]
+    assert "no answer, since most of what was recorded" in call("recommend", run).stdout

@@ -8,6 +8,7 @@ from typing import Any, Literal
 import click
 
 from ztune import output
+from ztune.advice.commands import check_answer
 from ztune.analysis import units
 from ztune.cli._options import arc_option, argument, json_option, option, profile_option, takes
 from ztune.cli._waiting import waiting
@@ -17,8 +18,12 @@ from ztune.onhost.host.interrupt import uninterrupted
 from ztune.onhost.host.mounted import Mount, MountOptions
 from ztune.places import mount_points, mount_program, mounting
 from ztune.places.mount_points import MountPoint
-from ztune.runs.asked import layout_of
-from ztune.study import Layout
+from ztune.report import source
+from ztune.runs import plan
+from ztune.runs.asked import changed, layout_of
+from ztune.runs.named import is_run, run_id
+from ztune.study import Layout, Study
+from ztune.study.layout import parse_layout
 
 
 @click.command("mount")
@@ -27,7 +32,9 @@ def command(
     what: str | None = argument(required=False, metavar="[LAYOUT]"),
     directory: str | None = argument(required=False, metavar="[DIR]"),
     layout_name: str | None = option(
-        "--layout", metavar="NAME|HASH", help="The study's layout; default its baseline."
+        "--layout",
+        metavar="NAME|HASH",
+        help="The study's layout, default its baseline; or the run's, default the one that it recommends.",
     ),
     disks: Literal["profile", "instant"] = option(
         "--disks",
@@ -62,14 +69,15 @@ def command(
 
     The file systems are OpenZFS itself, in a program that stays in the background; the disks are files that
     behave as the layout's disks do, in real time. LAYOUT is a study, a ready study or a workload, with
-    :NAME or --layout for one of its layouts. What is written stays when it is unmounted: the same command
-    mounts it again.
+    :NAME or --layout for one of its layouts; or a run, for the layout that it recommends or --layout. What is
+    written stays when it is unmounted: the same command mounts it again.
 
     \b
     Examples:
       ztune mount postgres-oltp /mnt/pg
       ztune mount postgres-oltp:wal.recordsize=16K /mnt/pg --profile nvme --arc 1G
       ztune mount my-study.toml /mnt/pg --layout small --disks instant
+      ztune mount 7f3k2a /mnt/pg                       what run 7f3k2a recommends
       ztune mount postgres-oltp /mnt/pg --openzfs 2.4
       ztune mount --list
       ztune mount --stats /mnt/pg
@@ -86,13 +94,32 @@ def command(
             "what is to be mounted, and where? `ztune mount LAYOUT DIR`, or --list, or --stats DIR"
         )
 
-    study, layout = layout_of(what, layout_name, profile, arc)
+    study, layout = _asked(what, layout_name, profile, arc)
     options = MountOptions(disks=disks, cache=cache, page_cache=page_cache)
     point, running = mounting.mount(study, layout, directory, options, store, waiting, openzfs)
     if foreground:
         return _stay(point, running, lambda: _tell(point, layout, running, options, as_json))
     _tell(point, layout, running, options, as_json)
     return 0
+
+
+def _asked(what: str, name: str | None, profile: str | None, arc: str | None) -> tuple[Study, Layout]:
+    """Return the study and the layout that ``what`` means: one of a study or a workload, or of a run."""
+    if not is_run(what):
+        return layout_of(what, name, profile, arc)
+    if name is None:
+        found, which = source.best(run_id(what))
+        if which:
+            output.echo(f"ztune: {which}", err=True)
+        recommendation = found.recommend()
+        check_answer(recommendation)
+        layout = parse_layout(recommendation.layout)
+        output.echo(f"ztune: run {found.run.id} recommends {recommendation.layout_name}", err=True)
+    else:
+        found = source.evidence(run_id(what))
+        layout = plan.chosen(found.run, found.trials, [name])[-1]
+    study = changed(found.run.resolved_study.model_copy(update={"layout": layout}), profile, arc)
+    return study, study.layout
 
 
 def _rows(point: MountPoint) -> list[dict[str, Any]]:

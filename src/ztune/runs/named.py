@@ -67,6 +67,21 @@ def meanings(what: str, store: Store | None = None) -> list[NamedKind]:
     return found
 
 
+def is_run(what: str) -> bool:
+    """Whether ``what`` is a run, by its id, the beginning of one, or "last", and nothing else."""
+    with Store.open() as store:
+        found = meanings(what, store)
+        if found:
+            return found == ["run"]
+        if Path(what).exists() or ":" in what:
+            return False
+        try:
+            store.run(what)
+        except InputError:
+            return False
+        return True
+
+
 def _workloads() -> set[str]:
     """Return the names of all workloads. None is loaded, unlike by the registry."""
     offered = by_package(WORKLOADS)
