@@ -252,6 +252,24 @@ def test_crash_marks_one_layout_and_the_others_go_on(
     assert "data.recordsize=8K" in err
 
 
+@pytest.mark.parametrize("jobs", ["1", "2"])
+def test_an_engine_that_was_killed_is_tried_once_more(
+    stand_in_engine: Path, trace: Trace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, jobs: str
+) -> None:
+    monkeypatch.setenv("STAND_IN", f"kill-once={tmp_path / 'killed'}")
+    code, out, _ = invoke("screen", str(trace.path), "--json", "--budget", "3", "--jobs", jobs)
+    assert (tmp_path / "killed").exists() and code == 0
+    assert {entry["status"] for entry in json.loads(out)["layouts"]} == {"ok"}
+    # What is killed each time has failed, and it is said of what, and what to do.
+    monkeypatch.setenv("STAND_IN", 'kill="recordsize": "8192"')
+    code, out, _ = invoke("screen", str(trace.path), "--json", "--budget", "8", "--jobs", jobs)
+    bad = [entry["error"] for entry in json.loads(out)["layouts"] if entry["status"] == "failed"]
+    assert code == 1 and bad
+    for error in bad:
+        assert error.startswith("the engine was killed by SIGKILL: most likely by the kernel, as memory ran")
+        assert "twice" in error and "--arc" in error
+
+
 @pytest.mark.parametrize(
     ("wish", "sentence"),
     [

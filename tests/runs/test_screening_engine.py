@@ -154,7 +154,7 @@ def test_two_pools(engine: Engine, trace: Trace) -> None:
     assert two["model"]["modelled_s"] < one["model"]["modelled_s"]  # type: ignore[index]
 
 
-def test_killed_engine_marks_its_layout_alone(engine: Engine, tmp_path: Path) -> None:
+def test_a_killed_engine_s_layout_is_tried_once_more(engine: Engine, tmp_path: Path) -> None:
     trace = make_trace(tmp_path / "long.trace", size=8 << 20, writes=600)
     process = subprocess.Popen(
         [sys.executable, "-c", "from ztune.cli.main import main; main()", "screen", str(trace.path),
@@ -175,11 +175,9 @@ def test_killed_engine_marks_its_layout_alone(engine: Engine, tmp_path: Path) ->
         time.sleep(0.02)
     out, err = process.communicate(timeout=120)
     assert killed
-    assert process.returncode == 1, err
+    assert process.returncode == 0, err
     layouts = json.loads(out)["layouts"]
-    failed = [entry for entry in layouts if entry["status"] == "failed"]
-    assert len(failed) == 1 and failed[0]["error"].startswith("the engine was killed by SIGKILL")
-    assert sum(entry["status"] == "ok" for entry in layouts) == len(layouts) - 1 >= 2
+    assert sum(entry["status"] == "ok" for entry in layouts) == len(layouts) >= 3
 
 
 def test_a_part_of_the_data_stands_for_all(engine: Engine, tmp_path: Path) -> None:

@@ -2,12 +2,13 @@
 """Answers like ztune-engine, with numbers computed from spec and ops: for tests of what is around the engine.
 
 STAND_IN: "crash=TEXT" kills itself in layouts whose spec holds TEXT; "refuse=TEXT", "hang=TEXT",
-"garbage=TEXT", "limit=TEXT" likewise; "slow=SECONDS"; "takes=BYTES" of memory; several joined by ";".
+"garbage=TEXT", "limit=TEXT" likewise; "kill=TEXT" as the kernel does; "kill-once=FILE" where FILE is not;
+"slow=SECONDS"; "takes=BYTES" of memory; several joined by ";".
 STAND_IN_VERSION changes its version, STAND_IN_OPENZFS that of OpenZFS: 2.4 makes a tenth fewer writes.
 """
 
 # pathlib takes as long to load as all the rest.
-# ruff: noqa: PTH116, PTH123
+# ruff: noqa: PTH110, PTH116, PTH123
 
 import os
 import sys
@@ -43,6 +44,11 @@ def replay(spec_path: str, ops_path: str) -> int:
     if "crash" in wishes and wishes["crash"] in plain:
         print("ASSERT at dbuf.c:1 failed", file=sys.stderr, flush=True)
         os.kill(os.getpid(), signal.SIGSEGV)
+    once = wishes.get("kill-once")
+    if ("kill" in wishes and wishes["kill"] in plain) or (once and not os.path.exists(once)):
+        if once:
+            open(once, "w").close()
+        os.kill(os.getpid(), signal.SIGKILL)
     if "refuse" in wishes and wishes["refuse"] in plain:
         print("recordsize is odd", file=sys.stderr)
         return 2

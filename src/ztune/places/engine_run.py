@@ -43,12 +43,15 @@ class Outcome:
     """How a trial ended: with a result, or with one sentence that says why there is none.
 
     ``of_place``: whether that was for want of memory or disk where it ran, so that it may do elsewhere.
+    ``killed``: whether its engine was killed from outside, as when what else runs there took all memory: it
+    may do there, too.
     """
 
     result: dict[str, Any] | None
     error: str | None
     wall_s: float
     of_place: bool = False
+    killed: bool = False
 
     @property
     def ok(self) -> bool:
@@ -59,9 +62,9 @@ class Outcome:
 class _EngineError(Exception):
     """The engine gave no answer; the words are one sentence that says why."""
 
-    def __init__(self, words: str, of_place: bool = False) -> None:
+    def __init__(self, words: str, of_place: bool = False, killed: bool = False) -> None:
         super().__init__(words)
-        self.of_place = of_place
+        self.of_place, self.killed = of_place, killed
 
 
 @dataclass(frozen=True)
@@ -132,7 +135,7 @@ def run_engine(
     InputError where it may take too little memory or disk.
     """
     started = time.monotonic()
-    of_place = False
+    of_place = killed = False
     with shared_files.temporary(paths.scratch(), _TRIAL) as folder:
         folder.mkdir(mode=0o700)
         one = _Engine(work, engine, room, folder, progress, stop)
@@ -148,12 +151,12 @@ def run_engine(
                 raise ValueError
             return Outcome(result, None, time.monotonic() - started)
         except _EngineError as error:
-            words, of_place = str(error), error.of_place
+            words, of_place, killed = str(error), error.of_place, error.killed
         except loaded.NotLoadedError as error:
             words = str(error)
         except ValueError:
             words = "the engine's result is not the JSON it should be"
-    return Outcome(None, words, time.monotonic() - started, of_place)
+    return Outcome(None, words, time.monotonic() - started, of_place, killed)
 
 
 @dataclass(frozen=True)
@@ -185,7 +188,8 @@ class _Engine:
             raise _EngineError("it was interrupted")
         error = self._error(code, words)
         if error is not None:
-            raise _EngineError(error, of_place=code in (LIMIT_REACHED, -signal.SIGKILL))
+            killed = code == -signal.SIGKILL
+            raise _EngineError(error, of_place=killed or code == LIMIT_REACHED, killed=killed)
         return text
 
     def _process(
@@ -235,6 +239,12 @@ class _Engine:
             return f"the engine did not finish in {self.work.timeout_s:.0f} s and was stopped{said}"
         if code == 0:
             return None
+        if code == -signal.SIGKILL:
+            fewer = "fewer --jobs or " if self.room.jobs > 1 else ""
+            return (
+                f"the engine was killed by SIGKILL{said}: most likely by the kernel, as memory ran out (see "
+                f"`dmesg`); try again when less else runs here, or with {fewer}a smaller --arc"
+            )
         if code < 0:
             return f"the engine was killed by {signal_name(-code)}{said}"
         if code == 2:

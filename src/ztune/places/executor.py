@@ -94,7 +94,8 @@ class LocalExecutor:
     """The cores of this machine.
 
     What a replay takes is known when it is done, so each begins with an equal share of memory and disk. One
-    that needs more than its share is done again by itself, with all, when no other runs.
+    that needs more than its share is done again by itself, with all, when no other runs; so is one whose
+    engine was killed, once: it may be that something else took the memory.
     """
 
     def __init__(self) -> None:
@@ -104,6 +105,7 @@ class LocalExecutor:
         self._ended: queue.SimpleQueue[Ended] = queue.SimpleQueue()
         self._running: dict[int, _AtWork] = {}
         self._need_more: deque[tuple[PlannedReplay, Progress]] = deque()
+        self._again: set[int] = set()
 
     def open(self, replay: Replay, spec: Mapping[str, Any], jobs: int) -> None:
         """Take ``jobs`` cores, or as many as memory allows."""
@@ -136,9 +138,14 @@ class LocalExecutor:
             return None
         done = self._running.pop(planned.number)
         done.thread.join()
-        if isinstance(outcome, Outcome) and outcome.of_place and done.room.jobs > 1:
-            self._need_more.append((planned, done.tell))
-            return None
+        if isinstance(outcome, Outcome) and not self._stop.is_set():
+            more = outcome.of_place and done.room.jobs > 1
+            if planned.number not in self._again and (more or outcome.killed):
+                self._again.add(planned.number)
+                self._need_more.append((planned, done.tell))
+                return None
+            if outcome.killed:
+                return planned, replace(outcome, error=f"{outcome.error}; it was so twice")
         return planned, outcome
 
     def _start(self, planned: PlannedReplay, tell: Progress, room: EngineRoom) -> None:
