@@ -63,9 +63,23 @@ def test_replays_say_how_many_are_done(capsys: pytest.CaptureFixture[str]) -> No
     assert lines == [
         f"run {run.id}: day through OpenZFS 2.3.2, 2 at a time",
         "0 of 2 replays done, up to 30 may follow",
-        f"1 of 2 replays done, up to 30 may follow; {best}; 250 ms left in this round",
+        f"1 of 2 replays done, up to 30 may follow; {best}; up to 15.2 s left",
         "trial 2, 8K failed: no room",
     ]
+
+
+@pytest.mark.parametrize(
+    ("waiting", "more", "said"),
+    [(1, 0, ""), (40, 0, "20.0 s left in this round"), (1, 30, "up to 15.5 s left")],
+)
+def test_of_rounds_without_a_known_end_a_moment_is_not_said(waiting: int, more: int, said: str) -> None:
+    run, trials = replays()
+    with LiveView() as view:
+        view.begin(run, [], 2)
+        view.round(3, waiting + 1, more)
+        view.trial(trials[0])
+        view.finished(trials[0], {})
+        assert view._left_of_all() == said
 
 
 def test_trials_say_each_step(capsys: pytest.CaptureFixture[str]) -> None:

@@ -33,6 +33,7 @@ from ztune.units import listed, plural
 
 _STEP_S = 30.0  # seconds between two lines about the same step where stderr is no terminal
 _REPLAYS_S = 15.0  # and between two lines about replays, of which many end in that time
+_A_WHILE_S = 10.0  # that a round of replays takes yet: less says nothing of the rounds that follow
 _PER_SECOND = 4
 _SHOWN = 8  # trials that run side by side, a line each
 
@@ -190,7 +191,7 @@ class LiveView(Observer):
             follow = f", up to {self._more} may follow" if self._more else ""
             # Not of layouts: some are replayed again, with other memory and processors.
             words = [f"{self._done + self._failed} of {total} replays done{follow}", aged, self._best]
-        self.say("; ".join(filter(None, [*words, self._left("{} left in this round"), *self._by_host()])))
+        self.say("; ".join(filter(None, [*words, self._left_of_all(), *self._by_host()])))
 
     def _by_host(self) -> list[str]:
         """Return what each host does, the first of many."""
@@ -207,10 +208,27 @@ class LiveView(Observer):
             said.append(f"{len(rest)} more hosts: {busy} of {slots} engines busy, {done} done")
         return said
 
-    def _left(self, form: str) -> str:
+    def _left_of_all(self) -> str:
+        """Return how long it takes yet: with all that may follow, or this round where it is a while; "" where
+        it is not: how many rounds there are is not known, and a moment says nothing of them."""
         with self._lock:
-            running = [(at.step, at.share) for at in self._running.values()]
-            least = self._pace.left_s(self._waiting, running, self._at_once)
+            more, round_s = self._more, self._left_s()
+            whole = self._left_s(more)
+        if more:
+            return "" if whole is None else f"up to {units.seconds(whole)} left"
+        if round_s is None or round_s < _A_WHILE_S:
+            return ""
+        return f"{units.seconds(round_s)} left in this round"
+
+    def _left_s(self, more: int = 0) -> float | None:
+        """Return the seconds that what runs and waits takes yet, and ``more`` besides; None: not known."""
+        running = [(at.step, at.share) for at in self._running.values()]
+        return self._pace.left_s(self._waiting + more, running, self._at_once)
+
+    def _left(self, form: str) -> str:
+        """Return how long what runs and waits takes yet; "" where it is not known."""
+        with self._lock:
+            least = self._left_s()
         return "" if least is None else form.format(units.seconds(least))
 
     def _view(self) -> Group:
@@ -231,7 +249,11 @@ class LiveView(Observer):
             )
         state = f"{done} done" + (f", {failed} failed" if failed else "")
         state += f", {waiting} waiting in this {'block' if self._measured else 'round'}"
-        tail = self._left("; {} left in it") + (f"; up to {more} trials may follow" if more else "")
+        if self._measured:
+            tail = self._left("; {} left in it")
+        else:
+            tail = "".join(f"; {left}" for left in [self._left_of_all()] if left)
+        tail += f"; up to {more} trials may follow" if more else ""
         parts: list[RenderableType] = [rows, Text(state + tail, style="dim")]
         parts += [Text(line, style="dim") for line in self._by_host()]
         if best:
