@@ -103,3 +103,13 @@ def test_the_command_on_cores_of_this_machine(
     assert code == 0, err
     assert "fleet tls://127.0.0.1:" in err and "1 at a time" in err
     assert not list((home / "cache").glob("fleet/*"))  # its worker has this state directory
+
+
+def test_an_engine_that_was_killed_is_tried_once_more_on_the_one_host(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ZTUNE_ENGINE", str(STAND_IN))
+    monkeypatch.setenv("STAND_IN", f"kill-once={tmp_path / 'killed'}")
+    trace = make_trace(tmp_path / "t.trace")
+    code, _, err = invoke("screen", str(trace.path), "--budget", "1", "--on", "local-cluster:1")
+    assert code == 0 and (tmp_path / "killed").exists(), err

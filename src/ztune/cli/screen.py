@@ -61,7 +61,7 @@ from ztune.store.records import Run, Trial
 from ztune.study import OBJECTIVES, Study, ready
 from ztune.study.durability import judge
 from ztune.study.layout import plain, with_settings
-from ztune.trace import excerpt, reassign
+from ztune.trace import excerpt, left_out, reassign
 from ztune.trace.manifest import Manifest
 from ztune.trace.rate import parse_rate
 from ztune.trace.reader import Trace
@@ -262,8 +262,14 @@ def command(
             if not recordings.varied(run.resolved_study) and (text := offers.note(opened.manifest)):
                 output.paragraph(text)
             if any(t.ok for t in trials):
-                output.echo(f"`ztune recommend {run.id}` says what to set, and why.")
+                output.echo(f"`ztune recommend {run.id}` says {_answer(run)}.")
         return 1 if failed else 0
+
+
+def _answer(run: Run) -> str:
+    """Return what a recommendation for the run has to say."""
+    left = left_out.of_run(run.outcome, None, run.warnings)
+    return "what to do first" if left is not None and left.most else "what to set, and why"
 
 
 @contextlib.contextmanager

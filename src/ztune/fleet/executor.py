@@ -56,13 +56,15 @@ class _Attempt:
 
 @dataclass(eq=False)
 class _Running:
-    """A replay that has no outcome yet. ``avoid``: hosts that could not do it."""
+    """A replay that has no outcome yet. ``avoid``: hosts that could not do it; ``again``: whether it has been
+    begun again where there is no other, since its engine was killed."""
 
     planned: PlannedReplay
     tell: Progress
     attempts: dict[str, _Attempt] = field(default_factory=dict)
     cuts: int = 0
     avoid: set[str] = field(default_factory=set)
+    again: bool = False
 
 
 class FleetExecutor:
@@ -301,10 +303,21 @@ class FleetExecutor:
             self._give_up(one, key)
             self._waiting.append(one)
             return None
-        outcome = Outcome(said["result"], said["error"], float(said["wall_s"]), bool(said["of_place"]))
+        outcome = Outcome(
+            said["result"],
+            said["error"],
+            float(said["wall_s"]),
+            bool(said["of_place"]),
+            bool(said.get("killed")),
+        )
         others = {w.host for w in self._roster.usable()} - {place.host} - one.avoid
         if outcome.of_place and others:
             one.avoid.add(place.host)
+            self._give_up(one, key)
+            self._waiting.append(one)
+            return None
+        if outcome.killed and not one.avoid and not one.again:
+            one.again = True
             self._give_up(one, key)
             self._waiting.append(one)
             return None
