@@ -25,6 +25,8 @@ static const char mark[8] = {'z', 't', 'u', 'n', 'e', ' ', 'n', 'o'};
 typedef struct {
 	const dmu_buf_impl_t *db; /* NULL: not known */
 	int above;                /* how many levels above that block it is by now */
+	weights_block_t past;     /* what goes past the ARC (Direct I/O) … */
+	uint64_t past_bytes;      /* … and its bytes; 0: nothing does */
 } mine_t;
 
 static mine_t *mine(void)
@@ -52,41 +54,75 @@ static int pool_of(const spa_t *spa)
 	return i;
 }
 
-/* A block becomes dirty, then the one above it, and so on up to one that is already: that is told of each, in this order. */
+/* The block that is ``above`` levels above ``db``. */
+static weights_block_t block_of(const dmu_buf_impl_t *db, int above)
+{
+	return (weights_block_t){
+		.pool = pool_of(dmu_objset_spa(db->db_objset)),
+		.objset = dmu_objset_id(db->db_objset),
+		.object = db->db.db_object,
+		.level = db->db_level + above,
+		.number = above < 6 ? db->db_blkid >> (above * POINTERS_SHIFT) : 0,
+	};
+}
+
+/*
+ * A block becomes dirty, then the one above it, and so on up to one that is already: that is told of each, in this order.
+ * What goes past the ARC tells of itself afterwards.
+ */
 dbuf_dirty_record_t *dbuf_dirty(dmu_buf_impl_t *db, dmu_tx_t *tx)
 {
 	typedef dbuf_dirty_record_t *dirty_fn(dmu_buf_impl_t *, dmu_tx_t *);
 	REAL(dirty_fn, "dbuf_dirty");
 	mine_t *m = mine();
 	const mine_t outer = *m;
+	bool past = db->db_level == 0 && db->db_state == DB_NOFILL;
 	dbuf_dirty_record_t *dr;
 
 	m->db = db;
-	m->above = 0;
+	m->above = past ? 1 : 0;
 	dr = real(db, tx);
-	m->db = outer.db;
-	m->above = outer.above;
+	*m = outer;
+	if (!past)
+		m->past_bytes = 0;
 	return dr;
 }
 
-/* How many bytes each that becomes dirty stands for. */
-static double stands_for(dsl_pool_t *dp, uint64_t txg)
+#if OPENZFS_NUMBER >= 20300
+/*
+ * A block goes past the ARC: what was dirty of it in this transaction group is so no more, then what is above it becomes
+ * dirty, then it itself.
+ */
+void dmu_buf_will_clone_or_dio(dmu_buf_t *buf, dmu_tx_t *tx)
+{
+	typedef void will_fn(dmu_buf_t *, dmu_tx_t *);
+	REAL(will_fn, "dmu_buf_will_clone_or_dio");
+	mine_t *m = mine();
+
+	if (weights_rate() > 1.0) {
+		m->past = block_of((const dmu_buf_impl_t *)(const void *)buf, 0);
+		m->past_bytes = buf->db_size;
+	}
+	real(buf, tx);
+}
+#endif
+
+/* Whether ``space`` bytes are the block that goes past the ARC, and no part of what is above it. */
+static bool is_past(const mine_t *m, uint64_t space)
+{
+	return m->db == NULL && m->past_bytes != 0 && m->past_bytes == space;
+}
+
+/* How many bytes each of ``space`` that become dirty stands for. */
+static double stands_for(uint64_t space, uint64_t txg)
 {
 	mine_t *m = mine();
-	int above;
 
-	if (m->db == NULL || weights_rate() <= 1.0)
+	if (weights_rate() <= 1.0)
 		return 1.0;
-	above = m->above++;
-	return weights_dirtied(
-	    (weights_block_t){
-		    .pool = pool_of(dp->dp_spa),
-		    .objset = dmu_objset_id(m->db->db_objset),
-		    .object = m->db->db.db_object,
-		    .level = m->db->db_level + above,
-		    .number = above < 6 ? m->db->db_blkid >> (above * POINTERS_SHIFT) : 0,
-	    },
-	    txg);
+	if (m->db != NULL)
+		return weights_dirtied(block_of(m->db, m->above++), txg);
+	return is_past(m, space) ? weights_dirtied(m->past, txg) : 1.0;
 }
 
 double sampled_write_stands_for(const void *zio)
@@ -130,27 +166,38 @@ void dsl_pool_dirty_space(dsl_pool_t *dp, int64_t space, dmu_tx_t *tx)
 {
 	typedef void dirty_fn(dsl_pool_t *, int64_t, dmu_tx_t *);
 	REAL(dirty_fn, "dsl_pool_dirty_space");
-	double n = stands_for(dp, tx->tx_txg);
+	double n = stands_for((uint64_t)space, tx->tx_txg);
 	int64_t counts = n == 1.0 ? space : (int64_t)((double)space * n);
 	struct group *g = group_of(dp, tx->tx_txg);
+	mine_t *m = mine();
 
 	g->bytes += (double)space;
 	g->counts += (double)counts;
-	if (weights_rate() > 1.0 && n < weights_rate())
+	if (is_past(m, (uint64_t)space))
+		m->past_bytes = 0; /* the ARC has nothing of it */
+	else if (weights_rate() > 1.0 && n < weights_rate())
 		g->whole += (double)space * (weights_rate() - n) / (weights_rate() - 1.0);
 	real(dp, counts, tx);
 }
 
-/* Which of a group's is written is not known here: each byte counts what they do on average. */
+/*
+ * Which of a group's is written is not known here: each byte counts what they do on average.  What goes past the ARC again
+ * is known, and a doublewrite buffer does all the time.
+ */
 void dsl_pool_undirty_space(dsl_pool_t *dp, int64_t space, uint64_t txg)
 {
 	typedef void undirty_fn(dsl_pool_t *, int64_t, uint64_t);
 	REAL(undirty_fn, "dsl_pool_undirty_space");
-	const struct group *g = group_of(dp, txg);
+	struct group *g = group_of(dp, txg);
+	int64_t counts = space;
 
-	if (g->bytes > 0 && g->counts != g->bytes && (uint64_t)space != dp->dp_dirty_pertxg[txg & TXG_MASK])
-		space = (int64_t)((double)space * g->counts / g->bytes);
-	real(dp, space, txg);
+	if (is_past(mine(), (uint64_t)space)) {
+		counts = (int64_t)((double)space * weights_dirtied(mine()->past, txg));
+		g->bytes -= (double)space;
+		g->counts -= (double)counts;
+	} else if (g->bytes > 0 && g->counts != g->bytes && (uint64_t)space != dp->dp_dirty_pertxg[txg & TXG_MASK])
+		counts = (int64_t)((double)space * g->counts / g->bytes);
+	real(dp, counts, txg);
 }
 
 /* Of each dataset: bytes of blocks of files, as it counts them and compressed. */

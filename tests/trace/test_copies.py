@@ -60,3 +60,13 @@ def test_where_it_is_not_known_whose_bytes_are_whose_threads_stay_apart(
 def test_without_a_copy_nothing_is_looked_for(tmp_path: Path) -> None:
     events = [{"op": Op.READ, "tid": SERVER, "file": 0, "offset": 0, "size": 64 << 20, "t": MS}]
     assert copies(build(tmp_path / "a.trace", events, FILES[:1])) == {}
+
+
+@pytest.mark.parametrize("size", [8192, 3 << 20])
+def test_where_little_is_moved_nothing_is_told_of_a_copy(tmp_path: Path, size: int) -> None:
+    row = {"op": Op.READ, "tid": SERVER, "file": 0, "offset": 0, "size": size, "t": MS}
+    dump = {"op": Op.WRITE, "tid": CLIENT, "file": 1, "offset": 0, "size": size, "t": 2 * MS}
+    trace = build(tmp_path / "a.trace", [row, dump], FILES)
+    assert copies(trace) == {}
+    # An old dump beside the database, which nothing touches.
+    assert copies(build(tmp_path / "b.trace", [row], FILES)) == {}

@@ -75,6 +75,9 @@ def _moved(trace: Trace, into: npt.NDArray[np.bool_], known: npt.NDArray[np.bool
             totals[int(one)] = totals.get(int(one), 0.0) + float(size)
     large = sorted((t for t, size in totals.items() if size >= LEAST / 2), key=lambda t: -totals[t])
     tids = np.array(sorted(large[:_MOST]), np.int64)
+    if not len(tids):
+        none = np.zeros((0, _PARTS))
+        return _Moved(tids, none, none)
     sums = np.zeros((2, len(tids) * _PARTS))
     each = max(1, trace.manifest.duration_ns) / _PARTS
     for tid, t, read, copied in _parts(trace, into, known):
