@@ -13,7 +13,7 @@ from ztune.runs import from_trace, plan, recordings
 from ztune.runs.follow import ScreenedPrior
 from ztune.runs.named import meant
 from ztune.runs.plan import RunJob, workload_job
-from ztune.runs.screening import allowed_order
+from ztune.runs.screening import prior_of
 from ztune.runs.space import layouts_of, unique
 from ztune.store.db import Store
 from ztune.store.records import Run
@@ -338,7 +338,7 @@ def task_after(
     trials = store.trials(run.id)
     layouts, prior = plan.chosen(run, trials, names), None
     if not names:
-        prior = ScreenedPrior.of(run, trials, allowed_order(run, trials), top)
+        prior = prior_of(run, trials, top)
     study, notes = _advised(study, advice, workload, on)
     # A set that says no more than the base has no layout of its own.
     if joined := _layouts_of(study, advice):
