@@ -140,6 +140,76 @@ def test_counts_equal_fios(work: Path, engine: str) -> None:
 
 
 @in_kernel
+@pytest.mark.parametrize("call_after", [True, False])
+def test_a_file_is_what_it_is_called_in_the_end(work: Path, call_after: bool) -> None:
+    """etcd makes its next segment as 1.tmp, and renames it once it is needed; calls before and after count
+    for the log, also where none comes after."""
+    seen = python(
+        f"""
+        for name in ("2.tmp", "gone"):
+            other = os.open(name, os.O_RDWR | os.O_CREAT)
+            os.pwrite(other, b"y" * 100, 0)
+        os.unlink("gone")
+        log = os.open("1.tmp", os.O_RDWR | os.O_CREAT)
+        for i in range(3):
+            os.pwrite(log, b"x" * 512, 512 * i)
+            os.fdatasync(log)
+        os.rename("1.tmp", "0001.wal")
+        for i in range(5 if {call_after} else 0):
+            os.pwrite(log, b"x" * 512, 512 * i)
+            os.fdatasync(log)
+        os.unlink("0001.wal") if {call_after} else None
+        """,
+        folder=work,
+        rules=RoleRules.parse(["*.wal=wal"]),
+    )
+    count = 8 if call_after else 3
+    group = of(seen, "file", str(work / "0001.wal"))
+    assert (group.role, group.writes.calls, group.syncs.calls) == ("wal", count, count)
+    assert of(seen, "role", "wal").syncs.calls == count
+    names = {g.name for g in seen.groups if g.kind == "file"}
+    assert str(work / "1.tmp") not in names and {str(work / "2.tmp"), str(work / "gone")} <= names
+
+
+@in_kernel
+def test_a_name_that_no_rule_knows_takes_no_role_away(work: Path) -> None:
+    """As of what is renamed to be deleted; and two links that are written by turns are one file."""
+    seen = python(
+        """
+        log = os.open("0001.wal", os.O_RDWR | os.O_CREAT)
+        os.link("0001.wal", "second")
+        second = os.open("second", os.O_RDWR)
+        for i in range(200):
+            os.pwrite(log if i % 2 else second, b"x" * 512, 512 * i)
+        os.rename("0001.wal", "0001.deleted")
+        os.unlink("second")
+        os.pwrite(log, b"x" * 512, 0)
+        """,
+        folder=work,
+        rules=RoleRules.parse(["*.wal=wal"]),
+    )
+    group = of(seen, "file", str(work / "0001.deleted"))
+    assert (group.role, group.writes.calls) == ("wal", 201)
+    assert not [limit for limit in seen.limits if "could not be counted" in limit]
+
+
+def test_only_a_file_that_lost_its_name_is_looked_for(tmp_path: Path) -> None:
+    def file(name: str, inode: int) -> live_kernel.SeenFile:
+        return live_kernel.SeenFile(str(tmp_path / name), 1, inode, 0)
+
+    for name in ("a", "new", "taken"):
+        (tmp_path / name).touch()
+    inode = {p.name: p.stat().st_ino for p in tmp_path.iterdir()}
+    files = {
+        1: file("a", inode["a"]), 2: file("old", inode["new"]), 3: file("gone", 1 << 40),
+        4: file("before", inode["taken"]), 5: file("taken", inode["taken"]), 6: file("no/folder", 1),
+    }  # fmt: skip
+    found = live_kernel.renamed_since(files)
+    assert found == {2: files[2].renamed(str(tmp_path / "new"))}
+    assert found[2].before == (str(tmp_path / "old"),)
+
+
+@in_kernel
 def test_positions_sizes_and_flags(work: Path) -> None:
     (work / "old").write_bytes(bytes(100_000))
     seen = python(

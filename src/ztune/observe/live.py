@@ -160,9 +160,17 @@ class LiveObservation:
                 self._datasets.dataset(file.path),
                 mount.type if mount is not None else None,
             )
-        if file.path not in self._roles:
-            self._roles[file.path] = self._rules.role(file.path)
-        return FilePlace(self._roles[file.path], *self._places[file.device])
+        return FilePlace(self._role(file), *self._places[file.device])
+
+    def _role(self, file: SeenFile) -> str | None:
+        """Return the role of the last of a file's names that has one: it may have been written before it got
+        its name, or be called otherwise at the end, such as `.deleted`."""
+        for path in (file.path, *reversed(file.before)):
+            if path not in self._roles:
+                self._roles[path] = self._rules.role(path)
+            if self._roles[path] is not None:
+                return self._roles[path]
+        return None
 
     def _seen(self) -> Observation:
         host = os.uname()
