@@ -101,6 +101,7 @@ class Brief:
     neighbour: BriefSaid | None = None
     sampled: BriefSaid | None = None
     carries: BriefSaid | None = None
+    clear: BriefSaid | None = None
 
 
 def of(r: Recommendation, flags: Sequence[str] = ()) -> Brief:
@@ -119,6 +120,7 @@ def of(r: Recommendation, flags: Sequence[str] = ()) -> Brief:
         meaning=r.meaning,
         level=r.confidence.level,
         sure=_sure(r),
+        clear=BriefSaid(r.clear[0], len(r.clear) - 1) if r.clear else None,
         searched=BriefSaid(r.searched) if r.searched else None,
         warning=_warning(r),
         bought=_bought(r),
@@ -337,7 +339,7 @@ def _lines(brief: Brief, width: int, fit: _Fit) -> list[Text]:
     out += [Text()] * (fit.blanks > 0)
     sure = replace(brief.sure, text=f"{brief.level}. {brief.sure.text}")
     for label, said in (
-        ("How sure", sure), ("Search", brief.searched), ("Age", brief.aged),
+        ("Differs", brief.clear), ("How sure", sure), ("Search", brief.searched), ("Age", brief.aged),
         ("Beside", brief.neighbour), ("Sampled", brief.sampled), ("Elsewhere", brief.carries),
         ("Warning", brief.warning), ("If bought", brief.bought),
     ):  # fmt: skip
