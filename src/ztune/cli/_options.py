@@ -211,7 +211,7 @@ load_option = option(
 )
 budget_option = option(
     "--budget",
-    type=click.IntRange(1),
+    type=click.IntRange(1, 100_000),
     help="The most layouts to search; default 32. It stops sooner where the chance of something better is "
     "small. The pairs that prove the recommendation come on top, and what would have to be bought.",
 )
@@ -325,7 +325,7 @@ class Trials(Blocks):
 
     top: int = option(
         "--top",
-        type=click.IntRange(1),
+        type=click.IntRange(1, 1000),
         default=DEFAULT_TOP,
         help="The most layouts of a screening to measure beside the baseline; fewer where another is "
         "unlikely to be better.",

@@ -40,7 +40,7 @@ from ztune.cli._options import (
 from ztune.cli._processors import on_host
 from ztune.cli._recording import record_jobs
 from ztune.cli._screening import print_ranking, say_advice, say_notes
-from ztune.cli._values import FiniteRange
+from ztune.cli._values import YEAR_S, FiniteRange
 from ztune.cli._waiting import waiting
 from ztune.errors import InputError
 from ztune.fleet import connect
@@ -116,7 +116,7 @@ def command(
         "local-cluster, or local-cluster:N for N workers on this machine.",
     ),
     timeout: float | None = option(
-        "--timeout", type=FiniteRange(min=1), metavar="S", help="Give a layout up after S seconds."
+        "--timeout", type=FiniteRange(1, YEAR_S), metavar="S", help="Give a layout up after S seconds."
     ),
     name: str | None = option("--name", help="A name for the run; default: the study's."),
     resume: str | None = option(

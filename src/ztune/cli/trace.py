@@ -45,7 +45,9 @@ def show(
     trace: Path = _trace,
     by: str = option("--by", type=click.Choice(("role", "file")), default="role", help="One line for each."),
     role: str | None = _role,
-    top: int = option("--top", type=click.IntRange(1), default=20, help="How many files, with --by file."),
+    top: int = option(
+        "--top", type=click.IntRange(1, 1_000_000), default=20, help="How many files, with --by file."
+    ),
     as_json: bool = _as_json,
 ) -> None:
     """Show what was read, written and synced.
