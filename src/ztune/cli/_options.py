@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from types import UnionType
@@ -271,7 +272,8 @@ class Where:
         found = self.places(on)
         if isinstance(found, Rack):
             raise InputError(
-                f"{on} names several hosts, which `ztune run --on {on}` uses; name one place here"
+                f"{on} names several hosts, which `ztune run --on {shlex.quote(on)}` uses; "
+                "name one place here"
             )
         return found
 

@@ -292,7 +292,8 @@ def _print(trace: Trace, status: int | None, shared: bool = False) -> None:
     if manifest.events:
         # Without a role there is nothing to replay, and what has none is left out.
         then = "screen" if roles and not left_out else "trace roles"
-        output.echo(f"Next: ztune trace show {trace.path}   ztune {then} {trace.path}", err=True)
+        own = shlex.quote(str(trace.path))
+        output.echo(f"Next: ztune trace show {own}   ztune {then} {own}", err=True)
     if (caller := _caller()) is not None:
         who = "be changed" if shared else "be read"
         output.echo(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
@@ -218,7 +219,7 @@ def command(
                     if not any(file.role for file in changed.files):
                         raise InputError(
                             f"--role leaves no file of {opened.path} a role, so nothing would be replayed; "
-                            f"`ztune trace files {opened.path}` lists them"
+                            f"`ztune trace files {shlex.quote(str(opened.path))}` lists them"
                         )
                     opened = reassign.beside(opened, changed)
                     if unknown := reassign.unmeasured(opened.manifest):

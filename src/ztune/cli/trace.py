@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shlex
 from dataclasses import asdict
 from pathlib import Path
 
@@ -152,7 +153,8 @@ def roles(
         return
     view.proposals(output.Console(), found)
     if any(one.proposed for one in found):
-        output.echo(f"\n`ztune trace roles {trace} --proposed` gives them, --role 'GLOB=ROLE' others.")
+        own = shlex.quote(str(trace))
+        output.echo(f"\n`ztune trace roles {own} --proposed` gives them, --role 'GLOB=ROLE' others.")
 
 
 @command.command(short_help="Check that a trace is whole and unchanged.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -102,7 +103,7 @@ def study_for(trace: Trace, name: str | None, profile: str | None, arc: str | No
     if not roles:
         raise InputError(
             f"no file in {trace.path} has a role, so there is nothing to lay out; `ztune trace roles "
-            f"{trace.path}` proposes some, and --role '/srv/db/**=data' gives one"
+            f"{shlex.quote(str(trace.path))}` proposes some, and --role '/srv/db/**=data' gives one"
         )
     workload = manifest.workload.name if manifest.workload is not None else None
     if name is not None:
