@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -20,8 +21,9 @@ from unittest import mock
 import pytest
 from waiting import until
 
+from ztune.advice.findings import unknown_roles
 from ztune.errors import InputError, MissingError
-from ztune.observe import live_kernel, subjects
+from ztune.observe import live_kernel, roles_by_use, subjects
 from ztune.observe.live import LiveObservation
 from ztune.observe.model import Group, Observation
 from ztune.observe.subjects import choose
@@ -169,6 +171,40 @@ def test_a_file_is_what_it_is_called_in_the_end(work: Path, call_after: bool) ->
     assert of(seen, "role", "wal").syncs.calls == count
     names = {g.name for g in seen.groups if g.kind == "file"}
     assert str(work / "1.tmp") not in names and {str(work / "2.tmp"), str(work / "gone")} <= names
+
+
+@in_kernel
+def test_roles_are_proposed_from_use_as_for_a_trace(work: Path) -> None:
+    """What record says of the same files: pages overwritten in place, and a log."""
+    seen = python(
+        """
+        os.makedirs("db")
+        pages = os.open("db/store.7", os.O_RDWR | os.O_CREAT)
+        os.pwrite(pages, b"x" * (1 << 20), 0)
+        log = os.open("db/changes 001", os.O_RDWR | os.O_CREAT)
+        for i in range(200):
+            os.pwrite(pages, b"y" * 4096, (i * 37 % 256) * 4096)
+            os.pwrite(log, b"z" * 700, i * 700)
+            os.fdatasync(log)
+        small = os.open("db/lock", os.O_RDWR | os.O_CREAT)
+        os.pwrite(small, b"1", 0)
+        list(open("/etc/group"))
+        """,
+        folder=work,
+    )
+    assert "/etc/group" in {g.name for g in seen.groups if g.kind == "file"}
+    found = [
+        one for one in roles_by_use.proposals(seen.groups, seen.seconds) if one.glob.startswith(f"{work}/db")
+    ]
+    assert [(one.glob, one.role) for one in found] == [
+        (f"{work}/db/store.*", "data"), (f"{work}/db/changes *", "wal"),
+    ]  # fmt: skip
+    said = unknown_roles(seen)
+    assert (
+        f"By what they did: --role '{work}/db/store.*=data' (overwritten in place, in pieces of 8K); " in said
+    )
+    assert "/etc/group" not in said
+    assert shlex.split(found[1].option) == ["--role", f"{work}/db/changes *=wal"]
 
 
 @in_kernel
@@ -536,7 +572,7 @@ def test_without_page_faults_there_is_no_hint(
     vars(live).update(_session=mock.Mock(), _mapped_before=set(), _faults_before=5)
     monkeypatch.setattr(procfs, "major_faults", lambda _: 5 + faults)
     grouped = mock.Mock(unexplained=0, files_left_out=0, mapped=["/a"], mapped_writable=[], groups=())
-    limits = list(live._limits(grouped, mock.Mock(message={"dropped": 0})))
+    limits = list(live._limits(grouped, mock.Mock(message={"dropped": 0, "window_ns": 10**9})))
     assert sum("major page faults" in one for one in limits) == hints
     assert any("mapped memory, which is no call" in one for one in limits)
 
@@ -557,15 +593,16 @@ def test_files_without_a_role_that_moved_much_are_named(rules: list[str], said: 
         _wrote("file", "/d/1-1.tsm", 300_000, role),
         _wrote("file", "/d/2-1.tsm", 100_000, role),
         _wrote("file", "/d/lock", 10),
+        _wrote("file", "/etc/group", 90_000),
     )
     grouped = mock.Mock(unexplained=0, files_left_out=0, mapped=[], mapped_writable=[], groups=groups)
-    limits = list(live._limits(grouped, mock.Mock(message={"dropped": 0})))
+    limits = list(live._limits(grouped, mock.Mock(message={"dropped": 0, "window_ns": 10**9})))
     expected = (
         "/d/*-*.tsm moved 40% of the bytes, and no rule knows them: they have no role, so no finding is "
         "about them. --role 'GLOB=ROLE' gives them one."
     )
     assert [one for one in limits if "no rule" in one] == [expected] * said
-    assert not list(live._without_role([one for one in groups if one.role is None]))  # said once, of all
+    assert not list(live._without_role([one for one in groups if one.role is None], 1.0))  # said once, of all
 
 
 HOLDER = """
