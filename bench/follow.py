@@ -218,13 +218,14 @@ def export(store: Store, grid: Grid) -> None:
     ids = known()[grid.name]
     before, run = store.run(ids["screening"]), store.run(ids["run"])
     replays, trials = store.trials(before.id), store.trials(run.id)
-    prior = ScreenedPrior.of(before, replays, screening.allowed_order(before, replays), len(replays))
+    prior = screening.prior_of(before, replays, len(replays))
     values = verdict.competing(run, collect(trials, basis(run)), "time")
     base = before.resolved_study.layout
     rows: list[dict[str, Any]] = [{"set": {}, "foretold": {}, "hash": base.hash}]
     for one, layout in zip(prior.layouts, prior.layouts_of(before.resolved_study), strict=True):
         kept = {key: one.ratios[key] for key in ("modelled_s", "written", "cpu_s") if key in one.ratios}
-        rows.append({"set": dict(one.changes), "foretold": kept, "hash": layout.hash})
+        row = {"set": dict(one.changes), "foretold": kept, "hash": layout.hash}
+        rows.append({**row, "recommended": True} if one.recommended else row)
     blocks = sorted({block for row in values.values() for block in row})
     for row in rows:
         mine = values.get(str(row.pop("hash")), {})
@@ -261,7 +262,7 @@ class Measured:
         study = grid.study()
         told = [
             Foretold(name=", ".join(f"{k}={v}" for k, v in row["set"].items()), changes=row["set"],
-                     ratios=row["foretold"])
+                     ratios=row["foretold"], recommended=row.get("recommended", False))
             for row in kept["layouts"] if row["set"]
         ]  # fmt: skip
         prior = ScreenedPrior(grid.name, len(told), tuple(told))

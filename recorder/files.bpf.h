@@ -5,7 +5,9 @@
  *
  * Who includes this says which files are its own:
  *   static enum claim claim(struct inode *inode, struct dentry *dentry, u32 dev);
- *   static bool accept(u32 id, const struct file_key *key);     a file got its number; false: there is no room for it
+ *   static bool accept(u32 id, const struct file_key *key, struct dentry *dentry);
+ *                                                               a file got its number; false: there is no room for it
+ *   static void met_again(u32 id, struct file *file);           a call on a file that has its number already
  */
 #ifndef ZTUNE_FILES_BPF_H
 #define ZTUNE_FILES_BPF_H
@@ -22,7 +24,8 @@ enum claim { CLAIM_OWN, CLAIM_NEVER /* remember that it is not */, CLAIM_NOT /* 
 
 struct file_key;
 static __always_inline enum claim claim(struct inode *inode, struct dentry *dentry, u32 dev);
-static __always_inline bool accept(u32 id, const struct file_key *key);
+static __always_inline bool accept(u32 id, const struct file_key *key, struct dentry *dentry);
+static __always_inline void met_again(u32 id, struct file *file);
 
 #if defined(__TARGET_ARCH_x86)
 #define ARG1(r) ((r)->di)
@@ -234,7 +237,7 @@ static __noinline u32 number_new(struct inode *inode, struct dentry *dentry, str
 		return 0;
 	if (whose == CLAIM_OWN)
 		id = __sync_fetch_and_add(&next_file, 1) + 1;
-	if (whose == CLAIM_OWN && !accept(id, key)) {
+	if (whose == CLAIM_OWN && !accept(id, key, dentry)) {
 		dropped();
 		return 0;
 	}
@@ -269,8 +272,14 @@ static __always_inline u32 number_of(struct file *file, u32 created)
 	key.gen = BPF_CORE_READ(inode, i_generation);
 	if (!created) {
 		known = bpf_map_lookup_elem(&files, &key);
-		if (known)
-			return *known == IGNORED ? 0 : *known;
+		if (known) {
+			u32 id = *known;
+
+			if (id == IGNORED)
+				return 0;
+			met_again(id, file);
+			return id;
+		}
 	}
 	return number_new(inode, BPF_CORE_READ(file, f_path.dentry), &key, created);
 }

@@ -73,6 +73,7 @@ struct inode {
 };
 
 struct qstr {
+	u64 hash_len; /* in a union without a name */
 	const unsigned char *name;
 };
 

@@ -1,5 +1,5 @@
 /* Adds up the file I/O of chosen tasks, or of all tasks on chosen files, in maps. No event leaves the kernel; of each
- * file there is one record, at first sight.
+ * file there is one record at first sight, and one at the first call after it was renamed.
  *
  * What a call does to a file is told by the same code as the recorder's (calls.bpf.h).
  */
@@ -21,6 +21,8 @@ const volatile bool below = false;
 
 #define IO_URING_ENTER 426 /* on every architecture */
 #define PAGE 4096
+/* Of one file: two links that are written by turns would be told of at every call. */
+#define MOST_NAMES 64
 
 char LICENSE[] SEC("license") = "Dual MIT/GPL";
 
@@ -42,6 +44,8 @@ struct {
 struct traits {
 	u64 next[2]; /* 1 + where the last read, and write, ended */
 	u64 record;  /* bytes: what calls are aligned to */
+	u64 name;    /* what tells that it has another name than when it was last told of */
+	u64 names;   /* how often it was told of */
 };
 
 struct {
@@ -112,7 +116,31 @@ static __always_inline enum claim claim(struct inode *inode, struct dentry *dent
 	return !below || is_below(dentry, dev) ? CLAIM_OWN : CLAIM_NEVER;
 }
 
-static __always_inline bool accept(u32 id, const struct file_key *key)
+/* Its directory and the hash of its last name; that a directory above was renamed is not told. */
+static __always_inline u64 name_of(struct dentry *dentry)
+{
+	return BPF_CORE_READ(dentry, d_name.hash_len) ^ (u64)BPF_CORE_READ(dentry, d_parent);
+}
+
+static __always_inline void met_again(u32 id, struct file *file)
+{
+	struct traits *known = bpf_map_lookup_elem(&traits, &id);
+	struct dentry *dentry;
+	u64 name;
+
+	if (!known || known->names >= MOST_NAMES)
+		return;
+	dentry = BPF_CORE_READ(file, f_path.dentry);
+	name = name_of(dentry);
+	if (name == known->name)
+		return;
+	if (send_file(BPF_CORE_READ(file, f_inode), dentry, id, ZT_SEEN))
+		return; /* at the next call */
+	known->name = name;
+	known->names++;
+}
+
+static __always_inline bool accept(u32 id, const struct file_key *key, struct dentry *dentry)
 {
 	u32 dev = key->dev;
 	struct traits *file = bpf_map_lookup_elem(&traits, &id);
@@ -121,6 +149,7 @@ static __always_inline bool accept(u32 id, const struct file_key *key)
 	if (!file)
 		return false;
 	file->record = record ? *record : PAGE;
+	file->name = name_of(dentry);
 	return true;
 }
 

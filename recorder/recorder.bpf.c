@@ -51,11 +51,16 @@ struct {
 #define LOG_WRITES 16
 #define REGIONS_LOOKED_AT 8
 
-static __always_inline bool accept(u32 id, const struct file_key *key)
+static __always_inline bool accept(u32 id, const struct file_key *key, struct dentry *dentry)
 {
 	struct zt_tally new = {.ino = key->ino};
 
 	return sample_of <= 1 || !bpf_map_update_elem(&tallies, &id, &new, BPF_ANY);
+}
+
+/* The calls that rename are recorded. */
+static __always_inline void met_again(u32 id, struct file *file)
+{
 }
 
 /* Of so many that follow each other one is, by the finaliser of splitmix64. */

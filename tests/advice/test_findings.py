@@ -16,6 +16,7 @@ from observations import (
 from ztune.advice.findings import Evidence, findings, rules, undecided, unknown_roles
 from ztune.advice.observed_facts import NAMES, SCOPES, subjects
 from ztune.advice.rules import certain, holds, missing
+from ztune.observe import roles_by_use
 
 
 def test_each_rule_has_a_case() -> None:
@@ -181,6 +182,49 @@ def test_where_no_role_is_known_that_is_said_with_the_busiest_files() -> None:
     text = unknown_roles(observation(groups=[group("none", None), *files]))
     assert text.startswith("No file's role is known") and "--role 'GLOB=ROLE'" in text
     assert text.endswith("Most was read and written in /srv/db/4, /srv/db/3, /srv/db/2.")
+    # A file of the system is no database's; what sums don't tell is not proposed.
+    mine = [busy("/etc/group", 9), busy("/usr/lib/x.so", 9), *files]
+    assert unknown_roles(observation(groups=[group("none", None), *mine])) == text
+
+
+def used(name: str, **parts: dict[str, int]) -> dict[str, Any]:
+    whole = {"reads": {"calls": 0}, "writes": {"calls": 0}, **parts}
+    for part in ("reads", "writes"):
+        whole[part] = {"bytes": 0, "sequential": 0, "overwritten": 0, "synced": 0, "direct": 0, **whole[part]}
+    return {"kind": "file", "name": name, **whole}
+
+
+@pytest.mark.parametrize(
+    "files, role",
+    [
+        ([{"writes": {"calls": 100, "bytes": 1 << 20, "sequential": 3, "overwritten": 1 << 20}}], "data"),
+        ([{"writes": {"calls": 100, "bytes": 1 << 20, "sequential": 3}}], "data"),  # here and there
+        ([{"writes": {"calls": 9, "bytes": 1 << 10, "sequential": 8}}], None),  # too little
+        ([{"writes": {"calls": 99, "bytes": 1 << 17, "sequential": 98}, "syncs": {"calls": 99}}], "wal"),
+        ([{"writes": {"calls": 99, "bytes": 1 << 17, "sequential": 98, "synced": 99}}], "wal"),
+        # Appended, not read.
+        ([{"writes": {"calls": 99, "bytes": 1 << 17, "sequential": 98}}], "wal"),
+        # Once, in large pieces: a dump, a sorted run or a file of a sort that is removed again.
+        ([{"writes": {"calls": 9, "bytes": 9 << 20, "sequential": 8}}], None),
+        # Synced, but used as pages afterwards, or not: sums don't say which.
+        ([{"writes": {"calls": 99, "bytes": 1 << 17, "sequential": 85, "overwritten": 1 << 17},
+           "syncs": {"calls": 99}}], None),
+        ([{"writes": {"calls": 99, "bytes": 1 << 17, "sequential": 98}, "reads": {"calls": 50, "bytes": 50},
+           "syncs": {"calls": 99}}], None),
+        # Many files that each had one write: new ones, or each written in its midst.
+        ([{"writes": {"calls": 1, "bytes": 8192}}] * 20, None),
+        ([{"reads": {"calls": 50, "bytes": 1 << 20, "sequential": 49}}], "source"),
+        ([{"reads": {"calls": 50, "bytes": 1 << 20, "sequential": 4}}], "data"),
+    ],
+)  # fmt: skip
+def test_a_role_is_proposed_where_sums_tell_it(files: list[dict[str, Any]], role: str | None) -> None:
+    made = [used(f"/srv/my db/part{i}", **one) for i, one in enumerate(files)]
+    seen = observation(groups=[group("none", None), *made], seconds=10.0)
+    found = [(p.glob, p.role) for p in roles_by_use.proposals(seen.groups, seen.seconds)]
+    assert found == ([] if role is None else [("/srv/my db/part*", role)])
+    text = unknown_roles(seen)
+    assert ("By what they did: --role '/srv/my db/part*=" in text) == (role is not None)
+    assert ("Most was read and written in" in text) == (role is None)
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from ztune.analysis.metrics import MEASURED
 from ztune.analysis.paired import Ratio
 from ztune.analysis.verdict import outcome
 from ztune.errors import InputError
+from ztune.report import brief, markdown
 from ztune.runs.options import TrialOptions
 from ztune.runs.stopping import judge
 from ztune.store.records import Run, Trial
@@ -100,6 +101,26 @@ def test_the_measured_leader_is_recommended_and_backed_by_pairs() -> None:
     assert change.sentence.startswith("Measured over 5 blocks, back at 128K:")
     slog = next(p for p in found.pools if p.setting == "slog")
     assert slog.change is not None and slog.change.other_layout == "8K" and slog.change.verdict == "trade-off"
+
+
+def test_where_the_time_is_not_resolved_it_says_what_else_differs_clearly() -> None:
+    """The user of an SSD pays for each byte, whatever the time is."""
+    costs = {
+        "base": ({}, (0.0060, 206_000, 9_000, 4.0)),
+        "4K": ({"data.recordsize": "4K"}, (0.0059, 73_000, 3_000, 5.0)),
+        "64K": ({"data.recordsize": "64K"}, (0.0060, 206_000, 9_000, 4.0)),
+        "1M": ({"data.recordsize": "1M"}, (0.0120, 900_000, 9_000, 4.0)),
+    }  # fmt: skip
+    found = advised(trials(2, costs, 0.05))
+    assert found.layout_name == "base"
+    written = "bytes written per op 206 KiB → 69.5 KiB (×0.34)"
+    assert found.clear == [f"Not resolved in time per op, but {written}: 4K."]
+    shown = " ".join("\n".join(line.plain for line in brief.lines(brief.of(found))).split())
+    assert f"Differs Not resolved in time per op, but {written}: 4K. How sure" in shown
+    assert "**Differs clearly**" in markdown.of(found)
+    assert advised().clear == []  # there the time is
+    same = advised(trials(8, {**costs, "4K": (costs["4K"][0], (0.0060, *costs["4K"][1][1:]))}, 0.001))
+    assert same.clear == ["Equal in time per op, but bytes written per op 201 KiB → 71.3 KiB (×0.35): 4K."]
 
 
 def test_what_was_not_measured_alone_says_so() -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner
 
@@ -87,6 +89,39 @@ def test_no_option_takes_it(words: list[str], home: Path) -> None:
     if words[0] == "recommend":  # there is no run; it is refused all the same
         return
     assert words[-2 if words[-1] != "true" else 2] in said or words[1 if words[0] == "record" else -2] in said
+
+
+def options(group: click.Group, *words: str) -> Iterator[tuple[list[str], click.Parameter]]:
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        found = group.get_command(context, name)
+        assert found is not None
+        if isinstance(found, click.Group):
+            yield from options(found, *words, name)
+            continue
+        for parameter in found.params:
+            yield [*words, name], parameter
+
+
+def test_every_number_has_a_most() -> None:
+    """Python's numbers have none, and what they are handed to does: islice, SQLite, the kernel, a clock."""
+    numbers = click.types.IntParamType | click.types.FloatParamType
+    found = [(words, one) for words, one in options(ztune) if isinstance(one.type, numbers)]
+    assert len(found) > 20
+    for words, one in found:
+        assert isinstance(one.type, click.IntRange | click.FloatRange), (words, one.name)
+        assert one.type.min is not None and one.type.max is not None, (words, one.name)
+        done = CliRunner().invoke(ztune, [*words, one.opts[-1], "9" * 23])
+        assert isinstance(done.exception, SystemExit) and done.exit_code == 2, (words, done.exception)
+        assert "is not in the range" in done.output
+
+
+@pytest.mark.parametrize("flag", ["--every", "--for"])
+def test_a_time_is_a_year_at_most(flag: str) -> None:
+    words = {"--every": "1h", "--for": "1m", flag: "9" * 23}
+    done = CliRunner().invoke(ztune, ["record", "--pid", "1", *(w for pair in words.items() for w in pair)])
+    assert isinstance(done.exception, InputError)
+    assert sentence(done.exception).endswith("such as 90m; a year at most")
 
 
 @pytest.mark.parametrize(

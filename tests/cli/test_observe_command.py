@@ -136,7 +136,8 @@ def test_files_of_no_known_role_are_said_first_and_not_that_all_is_well(
         pytest.skip("the kernel can't add up here")
     text = " ".join(done.stdout.partition("Findings")[2].split())
     assert text.startswith("No file's role is known, so no rule about record sizes or the log could be asked")
-    assert "--role 'GLOB=ROLE'" in text and f"Most was read and written in {folder}/data/table." in text
+    assert "--role 'GLOB=ROLE'" in text
+    assert f"did: --role {folder}/data/table=data (overwritten in place, in pieces of 8K)." in text
     assert "rules fire" not in done.stdout and "of the rules fires" not in page.read_text()
     assert "No file's role is known" in page.read_text().replace("&#39;", "'")
     assert json.loads(observe("--from", kept, "--json").stdout)["unknown_roles"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -20,8 +21,9 @@ from unittest import mock
 import pytest
 from waiting import until
 
+from ztune.advice.findings import unknown_roles
 from ztune.errors import InputError, MissingError
-from ztune.observe import live_kernel, subjects
+from ztune.observe import live_kernel, roles_by_use, subjects
 from ztune.observe.live import LiveObservation
 from ztune.observe.model import Group, Observation
 from ztune.observe.subjects import choose
@@ -137,6 +139,110 @@ def test_counts_equal_fios(work: Path, engine: str) -> None:
         assert b.writes.latency_total is not None
         assert b.writes.latency_total / b.writes.calls <= mean * 1.02
     assert not [limit for limit in seen.limits if "could not be counted" in limit]
+
+
+@in_kernel
+@pytest.mark.parametrize("call_after", [True, False])
+def test_a_file_is_what_it_is_called_in_the_end(work: Path, call_after: bool) -> None:
+    """etcd makes its next segment as 1.tmp, and renames it once it is needed; calls before and after count
+    for the log, also where none comes after."""
+    seen = python(
+        f"""
+        for name in ("2.tmp", "gone"):
+            other = os.open(name, os.O_RDWR | os.O_CREAT)
+            os.pwrite(other, b"y" * 100, 0)
+        os.unlink("gone")
+        log = os.open("1.tmp", os.O_RDWR | os.O_CREAT)
+        for i in range(3):
+            os.pwrite(log, b"x" * 512, 512 * i)
+            os.fdatasync(log)
+        os.rename("1.tmp", "0001.wal")
+        for i in range(5 if {call_after} else 0):
+            os.pwrite(log, b"x" * 512, 512 * i)
+            os.fdatasync(log)
+        os.unlink("0001.wal") if {call_after} else None
+        """,
+        folder=work,
+        rules=RoleRules.parse(["*.wal=wal"]),
+    )
+    count = 8 if call_after else 3
+    group = of(seen, "file", str(work / "0001.wal"))
+    assert (group.role, group.writes.calls, group.syncs.calls) == ("wal", count, count)
+    assert of(seen, "role", "wal").syncs.calls == count
+    names = {g.name for g in seen.groups if g.kind == "file"}
+    assert str(work / "1.tmp") not in names and {str(work / "2.tmp"), str(work / "gone")} <= names
+
+
+@in_kernel
+def test_roles_are_proposed_from_use_as_for_a_trace(work: Path) -> None:
+    """What record says of the same files: pages overwritten in place, and a log."""
+    seen = python(
+        """
+        os.makedirs("db")
+        pages = os.open("db/store.7", os.O_RDWR | os.O_CREAT)
+        os.pwrite(pages, b"x" * (1 << 20), 0)
+        log = os.open("db/changes 001", os.O_RDWR | os.O_CREAT)
+        for i in range(200):
+            os.pwrite(pages, b"y" * 4096, (i * 37 % 256) * 4096)
+            os.pwrite(log, b"z" * 700, i * 700)
+            os.fdatasync(log)
+        small = os.open("db/lock", os.O_RDWR | os.O_CREAT)
+        os.pwrite(small, b"1", 0)
+        list(open("/etc/group"))
+        """,
+        folder=work,
+    )
+    assert "/etc/group" in {g.name for g in seen.groups if g.kind == "file"}
+    found = [
+        one for one in roles_by_use.proposals(seen.groups, seen.seconds) if one.glob.startswith(f"{work}/db")
+    ]
+    assert [(one.glob, one.role) for one in found] == [
+        (f"{work}/db/store.*", "data"), (f"{work}/db/changes *", "wal"),
+    ]  # fmt: skip
+    said = unknown_roles(seen)
+    assert (
+        f"By what they did: --role '{work}/db/store.*=data' (overwritten in place, in pieces of 8K); " in said
+    )
+    assert "/etc/group" not in said
+    assert shlex.split(found[1].option) == ["--role", f"{work}/db/changes *=wal"]
+
+
+@in_kernel
+def test_a_name_that_no_rule_knows_takes_no_role_away(work: Path) -> None:
+    """As of what is renamed to be deleted; and two links that are written by turns are one file."""
+    seen = python(
+        """
+        log = os.open("0001.wal", os.O_RDWR | os.O_CREAT)
+        os.link("0001.wal", "second")
+        second = os.open("second", os.O_RDWR)
+        for i in range(200):
+            os.pwrite(log if i % 2 else second, b"x" * 512, 512 * i)
+        os.rename("0001.wal", "0001.deleted")
+        os.unlink("second")
+        os.pwrite(log, b"x" * 512, 0)
+        """,
+        folder=work,
+        rules=RoleRules.parse(["*.wal=wal"]),
+    )
+    group = of(seen, "file", str(work / "0001.deleted"))
+    assert (group.role, group.writes.calls) == ("wal", 201)
+    assert not [limit for limit in seen.limits if "could not be counted" in limit]
+
+
+def test_only_a_file_that_lost_its_name_is_looked_for(tmp_path: Path) -> None:
+    def file(name: str, inode: int) -> live_kernel.SeenFile:
+        return live_kernel.SeenFile(str(tmp_path / name), 1, inode, 0)
+
+    for name in ("a", "new", "taken"):
+        (tmp_path / name).touch()
+    inode = {p.name: p.stat().st_ino for p in tmp_path.iterdir()}
+    files = {
+        1: file("a", inode["a"]), 2: file("old", inode["new"]), 3: file("gone", 1 << 40),
+        4: file("before", inode["taken"]), 5: file("taken", inode["taken"]), 6: file("no/folder", 1),
+    }  # fmt: skip
+    found = live_kernel.renamed_since(files)
+    assert found == {2: files[2].renamed(str(tmp_path / "new"))}
+    assert found[2].before == (str(tmp_path / "old"),)
 
 
 @in_kernel
@@ -466,7 +572,7 @@ def test_without_page_faults_there_is_no_hint(
     vars(live).update(_session=mock.Mock(), _mapped_before=set(), _faults_before=5)
     monkeypatch.setattr(procfs, "major_faults", lambda _: 5 + faults)
     grouped = mock.Mock(unexplained=0, files_left_out=0, mapped=["/a"], mapped_writable=[], groups=())
-    limits = list(live._limits(grouped, mock.Mock(message={"dropped": 0})))
+    limits = list(live._limits(grouped, mock.Mock(message={"dropped": 0, "window_ns": 10**9})))
     assert sum("major page faults" in one for one in limits) == hints
     assert any("mapped memory, which is no call" in one for one in limits)
 
@@ -487,15 +593,16 @@ def test_files_without_a_role_that_moved_much_are_named(rules: list[str], said: 
         _wrote("file", "/d/1-1.tsm", 300_000, role),
         _wrote("file", "/d/2-1.tsm", 100_000, role),
         _wrote("file", "/d/lock", 10),
+        _wrote("file", "/etc/group", 90_000),
     )
     grouped = mock.Mock(unexplained=0, files_left_out=0, mapped=[], mapped_writable=[], groups=groups)
-    limits = list(live._limits(grouped, mock.Mock(message={"dropped": 0})))
+    limits = list(live._limits(grouped, mock.Mock(message={"dropped": 0, "window_ns": 10**9})))
     expected = (
         "/d/*-*.tsm moved 40% of the bytes, and no rule knows them: they have no role, so no finding is "
         "about them. --role 'GLOB=ROLE' gives them one."
     )
     assert [one for one in limits if "no rule" in one] == [expected] * said
-    assert not list(live._without_role([one for one in groups if one.role is None]))  # said once, of all
+    assert not list(live._without_role([one for one in groups if one.role is None], 1.0))  # said once, of all
 
 
 HOLDER = """

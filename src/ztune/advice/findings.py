@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict
 from ztune.advice.fact import NUMBERS, Subject, Unit, shown
 from ztune.advice.observed_facts import NAMES, SCOPES, subjects
 from ztune.advice.rules import SEVERITIES, Form, Rule, RuleError, Severity, holds, load_form, missing, say
+from ztune.observe import roles_by_use
 from ztune.observe.model import Observation
 
 FORM = Form(
@@ -112,12 +113,15 @@ def unknown_roles(observation: Observation) -> str:
     used = [g for g in observation.of_kind("role") if g.reads.calls or g.writes.calls]
     if not used or any(group.name != _NO_ROLE for group in used):
         return ""
-    files = sorted(observation.of_kind("file"), key=lambda g: -((g.reads.bytes or 0) + (g.writes.bytes or 0)))
-    busiest = f" Most was read and written in {', '.join(g.name for g in files[:3])}." if files else ""
+    own = [g for g in observation.of_kind("file") if not roles_by_use.of_system(g.name)]
+    files = sorted(own, key=lambda g: -roles_by_use.moved(g))
+    more = roles_by_use.sentence(roles_by_use.proposals(files, observation.seconds))
+    if not more and files:
+        more = f"Most was read and written in {', '.join(g.name for g in files[:3])}."
     return (
         "No file's role is known, so no rule about record sizes or the log could be asked: say what the "
-        f"files are with --role 'GLOB=ROLE' (docs/roles.md).{busiest}"
-    )
+        f"files are with --role 'GLOB=ROLE' (docs/roles.md). {more}"
+    ).rstrip()
 
 
 def undecided(observation: Observation) -> list[Undecided]:

@@ -309,6 +309,7 @@ class Recommendation(RecommendationPart):
     crash_tests: dict[str, list[str]]  # durability class of each layout here → what crash tests of it found
     hazards: list[Hazard]
     warnings: list[str]  # of the trace, the run and the replays
+    clear: list[str] = []  # of trials that don't resolve what decides: which other figures differ clearly
     searched: str = ""  # why the search stopped, and how likely it is that it left something better
     aged: list[str] = []  # whether the choice changes on pools of other ages, a sentence for each
     neighbour: list[str] = []  # whether the choice changes beside a second job on the pool

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from ztune.advice import guard, trust
+from ztune.advice import clear, guard, trust
 from ztune.advice.costs import costs
 from ztune.advice.crash_evidence import cited
 from ztune.advice.evidence import Changes, compare, phrase
@@ -150,6 +150,7 @@ def recommend(
         crash_tests=cited((c.durability for c in now.found.layouts), database_of(workload, manifest)),
         hazards=hazards(chosen, workload, manifest),
         warnings=trust.warnings(now, manifest, left_out),
+        clear=clear.sentences(now, chosen),
         searched=trust.searched(now),
         aged=aged.sentences(now, trials) if modelled else [],
         neighbour=neighbours.sentences(now, trials) if modelled else [],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from types import UnionType
@@ -211,7 +212,7 @@ load_option = option(
 )
 budget_option = option(
     "--budget",
-    type=click.IntRange(1),
+    type=click.IntRange(1, 100_000),
     help="The most layouts to search; default 32. It stops sooner where the chance of something better is "
     "small. The pairs that prove the recommendation come on top, and what would have to be bought.",
 )
@@ -271,7 +272,8 @@ class Where:
         found = self.places(on)
         if isinstance(found, Rack):
             raise InputError(
-                f"{on} names several hosts, which `ztune run --on {on}` uses; name one place here"
+                f"{on} names several hosts, which `ztune run --on {shlex.quote(on)}` uses; "
+                "name one place here"
             )
         return found
 
@@ -325,7 +327,7 @@ class Trials(Blocks):
 
     top: int = option(
         "--top",
-        type=click.IntRange(1),
+        type=click.IntRange(1, 1000),
         default=DEFAULT_TOP,
         help="The most layouts of a screening to measure beside the baseline; fewer where another is "
         "unlikely to be better.",

@@ -48,7 +48,6 @@ from ztune.report import measured as reports
 from ztune.runs import offered as of_run
 from ztune.runs import offers, recordings, runner, screening
 from ztune.runs.asked import have_of, study_for, study_of_jobs, suited, with_advice
-from ztune.runs.follow import ScreenedPrior
 from ztune.runs.offered import OfferedSettings
 from ztune.runs.options import DEFAULT_BUDGET, ScreenOptions, TrialOptions
 from ztune.runs.plan import workload_job
@@ -337,7 +336,7 @@ def _measure(trying: Trying, seed: int | None, workload: Workload, screened: Run
     request = runner.Request(
         study=study,
         layouts=[study.layout],
-        prior=ScreenedPrior.of(screened, trials, screening.allowed_order(screened, trials), trying.top),
+        prior=screening.prior_of(screened, trials, trying.top),
         job=job,
         place=trying.place,
         options=replace(trying.options, have=ScreenOptions.of(screened).have),

@@ -11,6 +11,11 @@ import click
 from ztune.analysis.metrics import resolve
 from ztune.errors import InputError
 
+YEAR_S = 366 * 86_400
+"""The longest time that is taken: what is longer is a slip of the keyboard."""
+PROCESSES = 2**31 - 1
+"""The largest process id that the kernel's type for it holds."""
+
 
 class FiniteRange(click.FloatRange):
     """A number within a range; "inf" and "nan" are none, though Python reads them."""
@@ -76,8 +81,10 @@ def duration(text: str | None, flag: str = "--time-limit") -> float | None:
         value = float(text.strip()[:-1]) * scale if scale else float(text)
     except ValueError:
         value = -1.0
-    if not 0 < value < 1e9:
-        raise InputError(f'{flag} is "{text}"; write seconds, or a number with m or h, such as 90m')
+    if not 0 < value <= YEAR_S:
+        raise InputError(
+            f'{flag} is "{text}"; write seconds, or a number with m or h, such as 90m; a year at most'
+        )
     return value
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
 from typing import Literal
 
@@ -68,7 +69,8 @@ def command(
                 line.show("looking whether it rotates")
                 chosen, why = really(lambda job: fio.run(disk.path, job), chosen, disk.size)
             flags = " --write" if write else ""
-            source = f"ztune disk {target}{flags} --kind {chosen} --seconds {seconds:g}, fio on a {disk.what}"
+            named = shlex.quote(str(target))
+            source = f"ztune disk {named}{flags} --kind {chosen} --seconds {seconds:g}, fio on a {disk.what}"
             found = measure(
                 lambda job: fio.run(disk.path, job),
                 chosen,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import click
@@ -71,7 +72,7 @@ def _calibrate(path: Path, as_json: bool) -> None:
         f"{found.cores} × {found.processor}, OpenZFS {found.openzfs}; MB/s on one of them, by size of block"
     )
     output.print_table(calibration.heads(found), calibration.rows(found), otherwise=120)
-    output.echo(f"Written to {path}; `ztune screen TRACE --processor {path}` takes it.")
+    output.echo(f"Written to {path}; `ztune screen TRACE --processor {shlex.quote(str(path))}` takes it.")
 
 
 def _row(finding: Checked) -> tuple[str | output.Text, ...]:

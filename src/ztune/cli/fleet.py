@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import click
@@ -50,7 +51,7 @@ def certificates(
     until = certs.make(folder, days)
     output.echo(
         f"{folder} has the certificates, good until {until:%Y-%m-%d}; copy it to the same path on each "
-        f"machine and `export DASK_CONFIG={folder.absolute()}` there"
+        f"machine and `export DASK_CONFIG={shlex.quote(str(folder.absolute()))}` there"
     )
 
 

@@ -166,10 +166,8 @@ def _tell(point: MountPoint, layout: Layout, mount: Mount, options: MountOptions
     for note in notes:
         output.echo(f"note: {note}", err=True)
     output.echo(f"It is OpenZFS {mount.ready.get('openzfs')}.")
-    output.echo(f"`ztune mount --stats {point.directory}` shows what the disks did.")
-    output.echo(
-        f"`ztune umount {point.directory}` unmounts it and keeps the files; --destroy deletes them too."
-    )
+    output.echo(f"`ztune mount --stats {point.pasted}` shows what the disks did.")
+    output.echo(f"`ztune umount {point.pasted}` unmounts it and keeps the files; --destroy deletes them too.")
 
 
 def _stay(point: MountPoint, mount: Mount, tell: Callable[[], None]) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import click
@@ -50,5 +51,6 @@ def database(
     folder = into / f"ztune-{name}"
     output.echo("\nInstall it where ztune is, and try it:")
     # Without --out the results would be in ztune-NAME, which is the package.
-    output.echo(f"  pip install -e {folder}\n  pytest {folder}\n  ztune tune {name} --out {name}-results")
+    own = shlex.quote(str(folder))
+    output.echo(f"  pip install -e {own}\n  pytest {own}\n  ztune tune {name} --out {name}-results")
     return 0

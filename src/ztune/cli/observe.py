@@ -23,7 +23,7 @@ from ztune.cli._hosts import (
     metrics_option,
 )
 from ztune.cli._options import file_option, group, option, takes
-from ztune.cli._values import FiniteRange
+from ztune.cli._values import PROCESSES, YEAR_S, FiniteRange
 from ztune.errors import InputError
 from ztune.hosts.asking import HostAnswer
 from ztune.hosts.drift import drifts, read_expected
@@ -44,7 +44,7 @@ _SECONDS = 60.0  # where nobody can see when to press Ctrl-C
 @takes
 def command(
     pid: int | None = option(
-        "--pid", type=click.IntRange(min=1), help="Observe this process and all its descendants."
+        "--pid", type=click.IntRange(1, PROCESSES), help="Observe this process and all its descendants."
     ),
     unit: str | None = option("--unit", help="Observe the processes of this systemd unit."),
     dataset: str | None = option(
@@ -53,7 +53,7 @@ def command(
     path: Path | None = option("--path", help="Observe everything that touches files below this folder."),
     seconds: float | None = option(
         "--seconds",
-        type=FiniteRange(min=0, min_open=True),
+        type=FiniteRange(0, YEAR_S, min_open=True),
         help=f"How long. Default: until Ctrl-C on a terminal, else {_SECONDS:g}.",
     ),
     sources: tuple[Path, ...] = file_option(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -132,7 +133,9 @@ def command(
     else:
         print_brief(brief.of(recommendation, flags), used=2 * bool(which) + 2 * (script is not None))
     if script is not None:
-        output.echo(f"\ncommands written to {script}; `sh {script} POOL` prints them", err=as_json)
+        output.echo(
+            f"\ncommands written to {script}; `sh {shlex.quote(str(script))} POOL` prints them", err=as_json
+        )
 
 
 def print_brief(shown: brief.Brief, used: int = 0) -> None:

@@ -16,7 +16,7 @@ import click
 
 from ztune import output
 from ztune.cli._options import argument, option, takes
-from ztune.cli._values import FiniteRange, clock_time, duration
+from ztune.cli._values import PROCESSES, YEAR_S, FiniteRange, clock_time, duration
 from ztune.errors import InputError, MissingError
 from ztune.onhost.words import ROLES
 from ztune.trace import reassign
@@ -36,11 +36,13 @@ from ztune.units import counted, parse_size
 def command(
     command_line: tuple[str, ...] = argument(nargs=-1, type=click.UNPROCESSED, metavar="[-- COMMAND...]"),
     pids: tuple[int, ...] = option(
-        "--pid", type=click.IntRange(min=1), help="Record this process and all its descendants. Repeatable."
+        "--pid",
+        type=click.IntRange(1, PROCESSES),
+        help="Record this process and all its descendants. Repeatable.",
     ),
     seconds: float | None = option(
         "--seconds",
-        type=FiniteRange(min=0, min_open=True),
+        type=FiniteRange(0, YEAR_S, min_open=True),
         help="How long to record. Default with --pid: until Ctrl-C or the processes end. "
         "A command is sent SIGTERM then.",
     ),
@@ -290,7 +292,8 @@ def _print(trace: Trace, status: int | None, shared: bool = False) -> None:
     if manifest.events:
         # Without a role there is nothing to replay, and what has none is left out.
         then = "screen" if roles and not left_out else "trace roles"
-        output.echo(f"Next: ztune trace show {trace.path}   ztune {then} {trace.path}", err=True)
+        own = shlex.quote(str(trace.path))
+        output.echo(f"Next: ztune trace show {own}   ztune {then} {own}", err=True)
     if (caller := _caller()) is not None:
         who = "be changed" if shared else "be read"
         output.echo(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
@@ -40,7 +41,7 @@ from ztune.cli._options import (
 from ztune.cli._processors import on_host
 from ztune.cli._recording import record_jobs
 from ztune.cli._screening import print_ranking, say_advice, say_notes
-from ztune.cli._values import FiniteRange
+from ztune.cli._values import YEAR_S, FiniteRange
 from ztune.cli._waiting import waiting
 from ztune.errors import InputError
 from ztune.fleet import connect
@@ -116,7 +117,7 @@ def command(
         "local-cluster, or local-cluster:N for N workers on this machine.",
     ),
     timeout: float | None = option(
-        "--timeout", type=FiniteRange(min=1), metavar="S", help="Give a layout up after S seconds."
+        "--timeout", type=FiniteRange(1, YEAR_S), metavar="S", help="Give a layout up after S seconds."
     ),
     name: str | None = option("--name", help="A name for the run; default: the study's."),
     resume: str | None = option(
@@ -218,7 +219,7 @@ def command(
                     if not any(file.role for file in changed.files):
                         raise InputError(
                             f"--role leaves no file of {opened.path} a role, so nothing would be replayed; "
-                            f"`ztune trace files {opened.path}` lists them"
+                            f"`ztune trace files {shlex.quote(str(opened.path))}` lists them"
                         )
                     opened = reassign.beside(opened, changed)
                     if unknown := reassign.unmeasured(opened.manifest):

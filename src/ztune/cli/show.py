@@ -29,7 +29,7 @@ from ztune.units import counted
 def command(
     run: str = argument(default="last"),
     trial: int | None = option(
-        "--trial", type=click.IntRange(1), metavar="N", help="One trial of the run, in full."
+        "--trial", type=click.IntRange(1, 2**31 - 1), metavar="N", help="One trial of the run, in full."
     ),
     rerun: bool = option(
         "--rerun", help="Run that trial again from its record, and compare. Stores nothing."

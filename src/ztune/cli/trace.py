@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shlex
 from dataclasses import asdict
 from pathlib import Path
 
@@ -45,7 +46,9 @@ def show(
     trace: Path = _trace,
     by: str = option("--by", type=click.Choice(("role", "file")), default="role", help="One line for each."),
     role: str | None = _role,
-    top: int = option("--top", type=click.IntRange(1), default=20, help="How many files, with --by file."),
+    top: int = option(
+        "--top", type=click.IntRange(1, 1_000_000), default=20, help="How many files, with --by file."
+    ),
     as_json: bool = _as_json,
 ) -> None:
     """Show what was read, written and synced.
@@ -150,7 +153,8 @@ def roles(
         return
     view.proposals(output.Console(), found)
     if any(one.proposed for one in found):
-        output.echo(f"\n`ztune trace roles {trace} --proposed` gives them, --role 'GLOB=ROLE' others.")
+        own = shlex.quote(str(trace))
+        output.echo(f"\n`ztune trace roles {own} --proposed` gives them, --role 'GLOB=ROLE' others.")
 
 
 @command.command(short_help="Check that a trace is whole and unchanged.")

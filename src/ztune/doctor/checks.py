@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import shlex
 import shutil
 import sys
 from collections.abc import Callable
@@ -137,7 +138,11 @@ def check_mount() -> Checked:
     if dead:
         means = f"the program of {', '.join(dead)} has died; files there answer with errors only"
         return Checked(
-            name, State.LIMITED, means, f"ztune umount {dead[0]}", details={**details, "dead": dead}
+            name,
+            State.LIMITED,
+            means,
+            f"ztune umount {shlex.quote(dead[0])}",
+            details={**details, "dead": dead},
         )
     if not mount_program.others_may_enter():
         means = f"mounts layouts, but other users can't enter them: {mount_program.CONF} does not allow it"

@@ -12,6 +12,7 @@ import ipaddress
 import logging
 import os
 import re
+import shlex
 import socket
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -98,7 +99,9 @@ def fleet(text: str, say: Callable[[str], None]) -> Iterator[FleetExecutor]:
         held.callback(_quietly, client.close)
         link = _dashboard(client.dashboard_link)
         say(f"fleet {where}" + (f", dashboard {link}" if link else ""))
-        executor = FleetExecutor(client, say, f"; `ztune screen --resume last --on {text}` goes on")
+        executor = FleetExecutor(
+            client, say, f"; `ztune screen --resume last --on {shlex.quote(text)}` goes on"
+        )
         held.callback(executor.close)
         yield executor
 

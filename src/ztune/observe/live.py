@@ -17,6 +17,7 @@ from types import TracebackType
 
 from ztune import __version__
 from ztune.errors import ZtuneError
+from ztune.observe import roles_by_use
 from ztune.observe.live_groups import MOST_FILES, NO_ROLE, FilePlace, Grouped, calls, group
 from ztune.observe.live_kernel import KernelReading, ObserverSession, SeenFile, Unfit
 from ztune.observe.live_proc import LOST, LOST_ENDED, LOST_FILES, LOST_RIGHTS, ProcSession
@@ -160,9 +161,17 @@ class LiveObservation:
                 self._datasets.dataset(file.path),
                 mount.type if mount is not None else None,
             )
-        if file.path not in self._roles:
-            self._roles[file.path] = self._rules.role(file.path)
-        return FilePlace(self._roles[file.path], *self._places[file.device])
+        return FilePlace(self._role(file), *self._places[file.device])
+
+    def _role(self, file: SeenFile) -> str | None:
+        """Return the role of the last of a file's names that has one: it may have been written before it got
+        its name, or be called otherwise at the end, such as `.deleted`."""
+        for path in (file.path, *reversed(file.before)):
+            if path not in self._roles:
+                self._roles[path] = self._rules.role(path)
+            if self._roles[path] is not None:
+                return self._roles[path]
+        return None
 
     def _seen(self) -> Observation:
         host = os.uname()
@@ -254,7 +263,7 @@ class LiveObservation:
                 f"{grouped.files_left_out} files are in the sums of their role only; "
                 f"the {MOST_FILES} with the most calls have their own."
             )
-        yield from self._without_role(grouped.groups)
+        yield from self._without_role(grouped.groups, reading.message["window_ns"] / 1e9)
         writable = sorted(self._mapped_before | set(grouped.mapped_writable))
         read_only = sorted(set(grouped.mapped) - set(writable))
         for paths, how in ((writable, "written and read"), (read_only, "read")):
@@ -274,24 +283,24 @@ class LiveObservation:
         if not self._session.timed:
             yield "This kernel does not tell what the programs in it cost: own_cpu_seconds is without them."
 
-    def _without_role(self, groups: Iterable[Group]) -> Iterator[str]:
+    def _without_role(self, groups: Iterable[Group], seconds: float) -> Iterator[str]:
         """Name the files that no rule knows, where they moved much; where no file has a role, all are."""
-        moved = {kind: {g.name: _moved(g) for g in groups if g.kind == kind} for kind in ("role", "file")}
-        lone = {
-            g.name: moved["file"][g.name]
+        moved = {g.name: roles_by_use.moved(g) for g in groups if g.kind == "role"}
+        lone = [
+            g
             for g in groups
-            if g.kind == "file" and g.role is None and not self._rules.knows(g.name)
-        }
-        named, share = unknown_kinds(lone, sum(moved["role"].values()))
-        if named and any(role != NO_ROLE for role in moved["role"]):
+            if g.kind == "file"
+            and g.role is None
+            and not self._rules.knows(g.name)
+            and not roles_by_use.of_system(g.name)
+        ]
+        named, share = unknown_kinds({g.name: roles_by_use.moved(g) for g in lone}, sum(moved.values()))
+        if named and any(role != NO_ROLE for role in moved):
+            proposed = roles_by_use.sentence(roles_by_use.proposals(lone, seconds))
             yield (
                 f"{named} moved {share:.0%} of the bytes, and no rule knows them: they have no role, so no "
-                f"finding is about them. --role 'GLOB=ROLE' gives them one."
-            )
-
-
-def _moved(group: Group) -> float:
-    return float((group.reads.bytes or 0) + (group.writes.bytes or 0))
+                f"finding is about them. --role 'GLOB=ROLE' gives them one. {proposed}"
+            ).rstrip()
 
 
 def _own_seconds() -> float:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -13,6 +14,7 @@ import numpy.typing as npt
 
 from ztune.errors import MissingError, ZtuneError
 from ztune.observe.subjects import ObservedSubject, record_sizes
+from ztune.onhost.host import noatime
 from ztune.onhost.host.process import ends_within
 from ztune.trace.recorders import kernel
 from ztune.trace.recorders.file_records import file_records
@@ -44,14 +46,23 @@ class Unfit(ZtuneError):
 
 @dataclass(frozen=True)
 class SeenFile:
-    """A file at first sight."""
+    """A file at first sight, and what it was called later."""
 
     path: str
+    """The last that is known."""
     device: int
     """st_dev."""
     inode: int
     size: int
     """Bytes, before the call that showed it."""
+    before: tuple[str, ...] = ()
+    """Paths that it had earlier."""
+
+    def renamed(self, path: str) -> SeenFile:
+        """Return it under the name that it has now."""
+        if path == self.path:
+            return self
+        return replace(self, path=path, before=(*self.before, self.path))
 
 
 @dataclass
@@ -129,6 +140,7 @@ class ObserverSession:
         """Stop observing and return what was seen."""
         try:
             reading = self._read("end")
+            self._files.update(renamed_since(self._files))
             ends_within(self._helper.process, ANSWER_SECONDS)
         finally:
             self.abort()
@@ -147,8 +159,11 @@ class ObserverSession:
             self._asked -= 1
             self._mounts.read()
             for record, device, path, _user, _end in file_records(parts["files"], self._mounts):
+                number = record["id"]
+                # Told of again, it has another name.
                 seen = SeenFile(path, device, record["ino"], max(0, record["size"]))
-                self._files[record["id"]] = seen
+                known = self._files.get(number)
+                self._files[number] = seen if known is None else known.renamed(path)
             if self._asked <= 0:
                 break
         return KernelReading(
@@ -177,6 +192,40 @@ class ObserverSession:
         if message["code"] in ("no-btf", "kernel"):
             return Unfit(str(message["message"]))
         return ZtuneError(f"{PROGRAM}: {message['message']}")
+
+
+def renamed_since(files: Mapping[int, SeenFile]) -> dict[int, SeenFile]:
+    """Return those of ``files``, by number, that are called otherwise now, in the same folder.
+
+    The kernel tells of another name at a file's next call; there may have been none. Of a file that is gone
+    its inode may be another's, so one whose name is known to be of another file is left alone.
+    """
+    latest: dict[tuple[int, int], int] = {}
+    for number, file in files.items():  # later ones have larger numbers
+        key = file.device, file.inode
+        latest[key] = max(number, latest.get(key, 0))
+    taken = {file.path for file in files.values()}
+    folders: dict[str, dict[int, int]] = {}
+    for number in latest.values():
+        file = files[number]
+        if file.path.startswith("/") and is_storage(file.path) and not _leads_to(file.path, file.inode):
+            folders.setdefault(file.path.rpartition("/")[0] + "/", {})[file.inode] = number
+    found = {}
+    for folder, wanted_there in folders.items():
+        with suppress(OSError), noatime.entries(folder) as entries:
+            for entry in entries:
+                lost = wanted_there.get(entry.inode())
+                path = folder + entry.name
+                if lost is not None and path not in taken and entry.is_file(follow_symlinks=False):
+                    found[lost] = files[lost].renamed(path)
+    return found
+
+
+def _leads_to(path: str, inode: int) -> bool:
+    try:
+        return os.lstat(path).st_ino == inode
+    except OSError:
+        return False
 
 
 def wanted(file: SeenFile) -> bool:

@@ -8,6 +8,7 @@ import hashlib
 import json
 import os
 import re
+import shlex
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -55,6 +56,11 @@ class MountPoint:
     """Version that the pools were made with; empty before, and in records of an older ztune."""
     unfinished: bool = False
     """Whether the store may be half made, or not be there: nothing was ever mounted from it."""
+
+    @property
+    def pasted(self) -> str:
+        """``directory`` as a shell takes it."""
+        return shlex.quote(str(self.directory))
 
     @property
     def kept(self) -> MountStore:

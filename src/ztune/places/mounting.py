@@ -149,14 +149,14 @@ def _again(point: MountPoint, layout: Layout, spec: dict[str, Any], store: str |
     if point.mount() is not None:
         raise InputError(
             f'{point.directory}: layout "{point.layout.name}" is mounted there already; '
-            f"`ztune mount --stats {point.directory}` shows it, `ztune umount {point.directory}` unmounts it"
+            f"`ztune mount --stats {point.pasted}` shows it, `ztune umount {point.pasted}` unmounts it"
         )
     if point.spec != spec:
         same = point.layout.hash == layout.hash
         holds = "other disks or another version of them" if same else f'layout "{point.layout.name}"'
         raise InputError(
             f"{point.directory}: what is kept of it has {holds} (study {point.study}, {point.layout.hash}); "
-            f"mount that again, or delete it with `ztune umount --destroy {point.directory}`"
+            f"mount that again, or delete it with `ztune umount --destroy {point.pasted}`"
         )
     if store is not None and Path(os.path.realpath(store)) != point.store:
         raise InputError(f"{point.directory}: its store is {point.store} already; leave --store out")
@@ -165,7 +165,7 @@ def _again(point: MountPoint, layout: Layout, spec: dict[str, Any], store: str |
     except FileNotFoundError:
         raise InputError(
             f"{point.directory}: its store {point.store} is gone; "
-            f"`ztune umount --destroy {point.directory}` forgets it"
+            f"`ztune umount --destroy {point.pasted}` forgets it"
         ) from None
     return point
 

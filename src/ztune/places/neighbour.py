@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -66,7 +67,7 @@ class Neighbour:
         if not any(file.role is not None for file in self.trace.manifest.files):
             raise InputError(
                 f"--with: no file in {self.trace.path} has a role, so there is nothing to replay; `ztune "
-                f"trace roles {self.trace.path}` proposes some"
+                f"trace roles {shlex.quote(str(self.trace.path))}` proposes some"
             )
 
     def overlap_s(self, first: Trace) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -119,7 +120,8 @@ def _lacking(place: Ssh) -> Iterator[str]:
     placing = place.placing
     for dataset in dict.fromkeys(placing.parents.values()):
         if ask(place, ["zfs", "list", "-H", "-o", "name", dataset])[0] != 0:
-            yield f"there is no dataset {dataset}; make it (`zfs create {dataset}`) or name another"
+            made = f"zfs create {shlex.quote(dataset)}"
+            yield f"there is no dataset {dataset}; make it (`{made}`) or name another"
     for classes in placing.disks.values():
         for path in (path for paths in classes.values() for path in paths):
             if ask(place, ["test", "-b", path])[0] != 0:
@@ -134,7 +136,7 @@ def _lacking(place: Ssh) -> Iterator[str]:
     if running := [str(one["trial"]) for one in trials if one.get("running")]:
         yield f"a trial runs there: {', '.join(running)}"
     elif trials:
-        yield f"trials left something there; `ztune clean --on {place.name}` shows it"
+        yield f"trials left something there; `ztune clean --on {shlex.quote(place.name)}` shows it"
 
 
 def is_file(on: str) -> bool:

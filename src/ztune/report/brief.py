@@ -105,6 +105,7 @@ class Brief:
     sampled: BriefSaid | None = None
     carries: BriefSaid | None = None
     no_answer: BriefSaid | None = None
+    clear: BriefSaid | None = None
 
 
 def of(r: Recommendation, flags: Sequence[str] = ()) -> Brief:
@@ -126,6 +127,7 @@ def of(r: Recommendation, flags: Sequence[str] = ()) -> Brief:
         meaning=r.meaning,
         level=r.confidence.level,
         sure=_sure(r),
+        clear=BriefSaid(r.clear[0], len(r.clear) - 1) if r.clear else None,
         searched=BriefSaid(r.searched) if r.searched else None,
         warning=_warning(r),
         bought=_bought(r),
@@ -376,7 +378,8 @@ def _lines(brief: Brief, width: int, fit: _Fit) -> list[Text]:
     out += [Text()] * (fit.blanks > 0)
     sure = replace(brief.sure, text=f"{brief.level}. {brief.sure.text}")
     for label, said in (
-        ("Left out", brief.no_answer), ("How sure", sure), ("Search", brief.searched), ("Age", brief.aged),
+        ("Left out", brief.no_answer), ("Differs", brief.clear), ("How sure", sure),
+        ("Search", brief.searched), ("Age", brief.aged),
         ("Beside", brief.neighbour), ("Sampled", brief.sampled), ("Elsewhere", brief.carries),
         ("Warning", brief.warning), ("If bought", brief.bought),
     ):  # fmt: skip

@@ -20,6 +20,7 @@ def of(r: Recommendation, flags: Sequence[str] = ()) -> str:
     """Return the recommendation for one run; ``flags``: words that the commands shall repeat."""
     shown = briefs.of(r, flags)
     out = _head(shown)
+    out += _listed("Differs clearly", r.clear)
     out += _listed(f"How sure: {r.confidence.level}", [r.confidence.sentence, *r.confidence.reasons])
     out += _listed("Know before you set it", [said.text for said in briefs.warnings(r)])
     out += _listed("If you bought", [p.sentence for p in r.if_bought])

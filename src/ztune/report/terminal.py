@@ -263,6 +263,8 @@ def recommendation(r: Recommendation) -> RenderableType:
             change = units.times(ratio(cost.value, cost.baseline))
             before = f" Base layout: {units.show(cost.baseline, cost.unit)} ({change})."
         parts.append(_indent(cost.sentence + before))
+    if r.clear:
+        parts += [Text(), _heading("Differs clearly"), *map(_indent, r.clear)]
     parts += [Text(), _heading(f"Durability: {r.durability.klass}"), _indent(r.durability.sentence)]
     parts += [_indent(text) for text in (*r.durability.reasons, *r.crash_tests[r.durability.klass])]
     if r.weaker:

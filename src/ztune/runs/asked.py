@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -13,7 +14,7 @@ from ztune.runs import from_trace, plan, recordings
 from ztune.runs.follow import ScreenedPrior
 from ztune.runs.named import meant
 from ztune.runs.plan import RunJob, workload_job
-from ztune.runs.screening import allowed_order
+from ztune.runs.screening import prior_of
 from ztune.runs.space import layouts_of, unique
 from ztune.store.db import Store
 from ztune.store.records import Run
@@ -102,7 +103,7 @@ def study_for(trace: Trace, name: str | None, profile: str | None, arc: str | No
     if not roles:
         raise InputError(
             f"no file in {trace.path} has a role, so there is nothing to lay out; `ztune trace roles "
-            f"{trace.path}` proposes some, and --role '/srv/db/**=data' gives one"
+            f"{shlex.quote(str(trace.path))}` proposes some, and --role '/srv/db/**=data' gives one"
         )
     workload = manifest.workload.name if manifest.workload is not None else None
     if name is not None:
@@ -338,7 +339,7 @@ def task_after(
     trials = store.trials(run.id)
     layouts, prior = plan.chosen(run, trials, names), None
     if not names:
-        prior = ScreenedPrior.of(run, trials, allowed_order(run, trials), top)
+        prior = prior_of(run, trials, top)
     study, notes = _advised(study, advice, workload, on)
     # A set that says no more than the base has no layout of its own.
     if joined := _layouts_of(study, advice):

@@ -2,8 +2,9 @@
 better.
 
 What the replays foretold of each layout is the prior (``ScreenedPrior``), which is kept with the run; what
-the blocks so far measured corrects it (``search.follow``). Layouts join block by block, until the chance of
-something better is small or as many ran as were allowed. Nothing else is kept: the same trials give the same
+the blocks so far measured corrects it (``search.follow``). The layout that the screening recommends joins
+first: it is what its reader would set. The others join block by block, until the chance of something better
+is small or as many ran as were allowed. Nothing else is kept: the same trials give the same
 next layout, so a run that was cut goes on as if it had not been.
 """
 
@@ -45,11 +46,13 @@ JoinReason = Literal["enough", "most", "all", "going on"]
 class Foretold:
     """A layout of a screening: its name, what it changes of the base, and its figures as multiples of the
     baseline's, by metric of a replay; ``moved`` and ``ios`` are bytes and operations of both directions.
+    ``recommended``: whether it is the one that the screening recommends.
     """
 
     name: str
     changes: Mapping[str, str]
     ratios: Mapping[str, float]
+    recommended: bool = False
 
 
 @dataclass(frozen=True)
@@ -64,8 +67,16 @@ class ScreenedPrior:
     beside: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, screening: Run, trials: Sequence[Trial], ranked: Sequence[Trial], most: int) -> ScreenedPrior:
-        """Return what ``screening`` says of the layouts ``ranked``, those that may be recommended.
+    def of(
+        cls,
+        screening: Run,
+        trials: Sequence[Trial],
+        ranked: Sequence[Trial],
+        chosen: Layout | None,
+        most: int,
+    ) -> ScreenedPrior:
+        """Return what ``screening`` says of the layouts ``ranked``, those that may be recommended, of which
+        it recommends ``chosen``.
 
         Raises InputError where there is none beside the baseline.
         """
@@ -91,6 +102,7 @@ class ScreenedPrior:
                         for key, value in figures[layout.hash].items()
                         if value > 0 and reference.get(key, 0.0) > 0
                     },
+                    chosen is not None and layout.hash == chosen.hash,
                 )
                 for layout in layouts
             ),
@@ -215,13 +227,16 @@ class Following:
         self.prior, self.options, self._seed, self._hosts = prior, options, seed, hosts
         self._base = study.layout
         self.layouts = {layout.hash: layout for layout in prior.layouts_of(study)}
-        self._ratios = {hash_: one.ratios for hash_, one in zip(self.layouts, prior.layouts, strict=True)}
+        both = list(zip(self.layouts, prior.layouts, strict=True))
+        self._ratios = {hash_: one.ratios for hash_, one in both}
+        self._recommended = {hash_ for hash_, one in both if one.recommended}
         self._expected: dict[str, tuple[float, float]] = {}
 
     def said(self, layout: Layout) -> str:
         """Return what is expected of a layout that joins, as a clause."""
         foretold, expected = self._expected[layout.hash]
-        text = f"the screening foretold {units.change(foretold)}"
+        does = "recommends it and foretold" if layout.hash in self._recommended else "foretold"
+        text = f"the screening {does} {units.change(foretold)}"
         now = units.change(expected)
         return text if now == units.change(foretold) else f"{text}, after what was measured it is {now}"
 
@@ -275,6 +290,7 @@ class Following:
         self._expected = {name: (foretold[name], math.exp(ahead.mean[name])) for name in foretold}
         # What ran without a result so far has had its turn.
         order = [name for name in ahead.order if name not in ran and name not in self.prior.beside]
+        order.sort(key=lambda name: name not in self._recommended)  # stable: the others stay in their order
         reason: JoinReason = "going on"
         if not order:
             reason = "all"

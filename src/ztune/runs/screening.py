@@ -25,6 +25,7 @@ from ztune.places.engine_run import Outcome, Progress, sweep
 from ztune.places.executor import Executor, PlannedReplay
 from ztune.runs import feasible
 from ztune.runs.ending import ending
+from ztune.runs.follow import ScreenedPrior
 from ztune.runs.from_trace import without_direct
 from ztune.runs.observer import Observer
 from ztune.runs.options import ScreenOptions
@@ -199,6 +200,14 @@ def allowed_order(run: Run, trials: Sequence[Trial]) -> list[Trial]:
     """Return the finished trials that the objective allows, best first."""
     by_hash = {t.layout_hash: t for t in trials if not t.condition}
     return [by_hash[place.result.hash] for place in standing(run, trials).ranked]
+
+
+def prior_of(run: Run, trials: Sequence[Trial], most: int) -> ScreenedPrior:
+    """Return what a screening says of its layouts, for trials of ``most`` of them.
+
+    Raises InputError where there is none beside the baseline.
+    """
+    return ScreenedPrior.of(run, trials, allowed_order(run, trials), _chosen(run, trials), most)
 
 
 def _at_once(replays: RunReplays) -> int:

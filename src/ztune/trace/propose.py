@@ -202,7 +202,7 @@ def _by_use(
     if not writes:
         if reads_on >= IN_SEQUENCE:
             return "source", "read from front to back, not written"
-        return "data", f"read in pieces of {_about(read / reads)}, here and there, not written"
+        return "data", f"read in pieces of {about(read / reads)}, here and there, not written"
     # The first write of a new file goes on from nothing. Of three in order two follow one.
     names = {g.name for g in groups if g.writes.count}
     begun = sum(file.created and file.path in names for file in files)
@@ -219,19 +219,19 @@ def _by_use(
         if synced >= SYNCED and syncs + sum(g.sync_writes for g in groups if not g.syncs) > 2 * len(groups):
             if any(one.then_read_here_and_there for one in used):
                 return "data", "written from front to back, then read here and there"
-            return "wal", f"written from front to back in pieces of {_about(each)}, {syncs:,} syncs"
+            return "wal", f"written from front to back in pieces of {about(each)}, {syncs:,} syncs"
         if over >= IN_PLACE:
-            return "data", f"written over from front to back, in pieces of {_about(each)}"
+            return "data", f"written over from front to back, in pieces of {about(each)}"
         if not reads and each < SMALL and writes >= APPENDED * len(groups):
-            return "wal", f"appended in pieces of {_about(each)}, not read"
+            return "wal", f"appended in pieces of {about(each)}, not read"
         if reads:
             return "data", "written once, from front to back, and read"
         return "backup", "written once, from front to back, not read"
     if over >= IN_PLACE:
-        return "data", f"overwritten in place, in pieces of {_about(each)}"
-    return "data", f"written here and there, in pieces of {_about(each)}"
+        return "data", f"overwritten in place, in pieces of {about(each)}"
+    return "data", f"written here and there, in pieces of {about(each)}"
 
 
-def _about(size: float) -> str:
+def about(size: float) -> str:
     """Return the power of two next below a mean size."""
     return format_size(1 << (int(size).bit_length() - 1)) if size >= 1 else "0"

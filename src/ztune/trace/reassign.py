@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import shlex
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -51,7 +52,8 @@ def with_roles(
     for rule in rules:
         if not any(rule.pattern.fullmatch(_path(file)) for file in manifest.files):
             raise InputError(
-                f"no file of {trace.path} matches {rule.glob!r}; `ztune trace files {trace.path}` lists them"
+                f"no file of {trace.path} matches {rule.glob!r}; "
+                f"`ztune trace files {shlex.quote(str(trace.path))}` lists them"
             )
     now = [
         file.model_copy(update={"role": given.role(_path(file))}) if given.knows(_path(file)) else file

@@ -7,6 +7,7 @@ import fcntl
 import json
 import os
 import platform
+import shlex
 import shutil
 import signal
 import time
@@ -259,7 +260,8 @@ class Recording:
         if not kept:
             return
         partial = self._writer.partial
-        said = f"what reached the disk is in {partial}; `ztune trace recover {partial}` makes a trace of it"
+        again = f"ztune trace recover {shlex.quote(str(partial))}"
+        said = f"what reached the disk is in {partial}; `{again}` makes a trace of it"
         if isinstance(error, ZtuneError):
             raise type(error)(f"{error}; {said}") from error
         error.add_note(said)

@@ -90,7 +90,8 @@ class TraceWriter:
             except FileExistsError:
                 raise InputError(
                     f"{self.partial} exists: another recording is under way, or one was cut;"
-                    f" if nothing is recording, `ztune trace recover {self.partial}` makes a trace of it"
+                    f" if nothing is recording, `ztune trace recover {shlex.quote(str(self.partial))}` makes "
+                    "a trace of it"
                 ) from None
             except FileNotFoundError:
                 raise InputError(f"the folder {self.path.parent} does not exist") from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -428,7 +429,8 @@ class KernelPools:
         for parent in parents:
             if parent not in found:
                 raise InputError(
-                    f'parent "{parent}" does not exist on this host; make it: zfs create {parent}'
+                    f'parent "{parent}" does not exist on this host; '
+                    f"make it: zfs create {shlex.quote(parent)}"
                 )
             values = found[parent]
             if values["type"].value != "filesystem":
