@@ -14,8 +14,8 @@ from invoked import invoke
 from ztune.errors import InputError
 from ztune.runs import from_trace
 from ztune.trace import reassign
-from ztune.trace.manifest import Compressibility, RecorderInfo, TraceFile
-from ztune.trace.propose import as_rules, proposals, without_role
+from ztune.trace.manifest import Compressibility, RecorderInfo, TraceFile, Warning_, WorkloadInfo
+from ztune.trace.propose import PROPOSED, as_rules, proposals, rest, without_role
 from ztune.trace.reader import Trace
 from ztune.trace.roles import RoleRules
 from ztune.trace.schema import Op
@@ -291,6 +291,97 @@ def test_a_file_that_was_there_is_not_temporary_where_one_of_its_name_is(tmp_pat
     assert _proposed(made, tmp_path / "t.trace") == "data"
 
 
+def _half_known(tmp_path: Path, main: int, **more: Any) -> Trace:
+    """A database of which a rule knows the log alone; ``main``: writes to what no rule knows, of 8K."""
+    made, rng = Made(tmp_path / "db"), np.random.default_rng(1)
+    log, pages = (
+        made.file("redo/a.wal", b"log " * 400_000, role="wal"),
+        made.file("main.v7", b"page" * 400_000),
+    )
+    text, small = made.file("redo/messages.txt"), made.file("server.pid")
+    for i in range(200):
+        made.do(Op.WRITE, log, i * 8 * K, 8 * K)
+        made.do(Op.FDATASYNC, log)
+        made.do(Op.WRITE, text, i * 4 * K, 4 * K)  # not synced: a log of text
+        made.do(Op.WRITE, small, 0, 8 * K)
+    for place in rng.integers(190, size=main).tolist():
+        made.do(Op.WRITE, pages, place * 8 * K, 8 * K)
+    return made.write(tmp_path / "h.trace", **more)
+
+
+@pytest.mark.parametrize(("main", "expected"), [(200, {"main.v*": "data"}), (10, {})])
+def test_one_name_that_a_rule_knows_does_not_hide_the_rest(
+    tmp_path: Path, main: int, expected: dict[str, str]
+) -> None:
+    found = rest(_half_known(tmp_path, main))
+    assert {one.glob.rpartition("/")[2]: one.proposed for one in found} == expected
+
+
+def test_syncs_alone_can_show_a_rest(tmp_path: Path) -> None:
+    made = Made(tmp_path / "db")
+    log, other = made.file("a.wal", role="wal"), made.file("changes")
+    for i in range(300):
+        made.do(Op.WRITE, log, i * 64 * K, 64 * K)
+        made.do(Op.FSYNC, log)
+        made.do(Op.WRITE, other, i * 512, 512)
+        made.do(Op.FSYNC, other)
+    trace = made.write(tmp_path / "t.trace")
+    assert [(one.proposed, one.written) for one in rest(trace)] == [("wal", 150 * K)]
+    assert "with 50% of the recorded syncs" in without_role(trace)
+
+
+def test_nothing_is_told_unasked_where_the_roles_are_somebody_s_choice(tmp_path: Path) -> None:
+    ours = _half_known(tmp_path, 200, workload=WorkloadInfo(name="command"))
+    assert rest(ours) == []
+    theirs = _half_known(tmp_path / "2", 200)
+    rules = RoleRules.parse(["main.*=-"], builtin=False).rules
+    left = reassign.change(theirs, reassign.with_roles(theirs, rules))
+    assert rest(left) == [] and rest(left, asked=True)
+    assert [w.message for w in left.manifest.warnings] == ["Left out, as --role says: main.*."]
+
+
+def test_what_a_rule_knows_by_now_is_left_out_no_more(tmp_path: Path) -> None:
+    """Of a recording that an earlier ztune made: also what it told from use, but not what the user gave."""
+    made = Made(tmp_path / "hs")
+    names = {"shop.log": "temp", "shop.data": None, "shop.script": None, "shop.properties": None}
+    for name, role in names.items():
+        file = made.file(name, b"x" * 100_000, role=role)
+        for i in range(10):
+            made.do(Op.WRITE, file, i * 8 * K, 8 * K)
+            made.do(Op.FSYNC, file)
+    folder = made.top
+    told = [
+        {"code": PROPOSED, "message": f"Roles were told: {folder}/shop.log temp (made and removed again)."}
+    ]
+    trace = made.write(tmp_path / "t.trace", warnings=[Warning_.model_validate(one) for one in told])
+    found = {one.glob.rpartition("/")[2]: one.proposed for one in rest(trace)}
+    assert found == {"shop.log": "wal", "shop.data": "data", "shop.script": "data"}
+    given = made.write(tmp_path / "g.trace")
+    assert {one.glob.rpartition("/")[2] for one in rest(given)} == {"shop.data", "shop.script"}
+    (log,) = [one for one in proposals(given) if one.glob.endswith("shop.log")]
+    assert log.role == "temp" and log.otherwise == ("hsqldb", "wal")
+    assert "shop.data" in without_role(given)  # also where nobody gives them roles
+
+
+@pytest.mark.usefixtures("home", "stand_in_engine")
+def test_a_screening_of_a_half_known_database_is_of_all_of_it_and_says_so(tmp_path: Path) -> None:
+    trace = _half_known(tmp_path, 200)
+    words = ["screen", str(trace.path), "--budget", "3", "--json"]
+    code, out, err = invoke(*words)
+    assert code == 0, err
+    assert "Roles were told from what the files do" in err and f"{tmp_path}/db/main.v* data" in err
+    shown = json.loads(out)
+    again = json.loads(invoke(*words)[1])
+    assert shown["trace"]["path"] == again["trace"]["path"] and "-roles-" in shown["trace"]["path"]
+    roles = {Path(f.path).name: f.role for f in Trace.open(Path(shown["trace"]["path"])).manifest.files}
+    assert roles == {"a.wal": "wal", "main.v7": "data", "messages.txt": None, "server.pid": None}
+    assert {f.role for f in trace.manifest.files} == {"wal", None}  # it stays as it was
+    _, out, err = invoke(*words, "--role", "main.*=-")  # the engine's stand-in takes no log alone
+    assert "Roles were told" not in err, err
+    made = Trace.open(Path(json.loads(out)["trace"]["path"]))
+    assert {f.role for f in made.manifest.files} == {"wal", None}
+
+
 def test_a_rule_that_leaves_a_file_out_is_kept(tmp_path: Path) -> None:
     made = Made(tmp_path / "db")
     file = made.file("server.pid")
@@ -323,12 +414,12 @@ def test_files_without_a_role_that_move_much_are_named_where_others_have_one(tmp
 
 
 def test_the_proposed_roles_are_taken_and_the_content_is_sampled(unknown: Trace) -> None:
-    found = proposals(unknown)
+    found, before = proposals(unknown), unknown.sha
     changed = reassign.change(
         unknown, reassign.with_roles(unknown, as_rules(found), reassign.sentence(found))
     )
     assert {f.role for f in changed.manifest.files} == {"wal", "data", "temp", "backup", "source", None}
-    assert changed.sha != unknown.sha
+    assert changed.sha != before
     (warning,) = changed.manifest.warnings
     assert warning.code == "proposed-roles" and "main.pages data (overwritten in place" in warning.message
     measured = {entry.role: entry.ratio for entry in changed.manifest.compressibility if entry.blocks}
@@ -337,7 +428,8 @@ def test_the_proposed_roles_are_taken_and_the_content_is_sampled(unknown: Trace)
     # Whoever says a role himself is told of no proposal any more.
     rules = RoleRules.parse(["**/out/*=-"], builtin=False).rules
     again = reassign.change(changed, reassign.with_roles(changed, rules))
-    assert again.manifest.warnings == [] and "backup" not in {f.role for f in again.manifest.files}
+    assert [w.code for w in again.manifest.warnings] == ["left-out-as-asked"]
+    assert "backup" not in {f.role for f in again.manifest.files}
 
 
 def test_what_was_measured_stands_for_files_that_are_gone(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import shlex
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import click
@@ -17,12 +17,13 @@ import click
 from ztune import output
 from ztune.cli._options import argument, option, takes
 from ztune.cli._values import FiniteRange, clock_time, duration
+from ztune.databases.rules import RoleRule
 from ztune.errors import InputError, MissingError
 from ztune.onhost.words import ROLES
 from ztune.trace import reassign
 from ztune.trace.enough import lacking
 from ztune.trace.extent import sentences
-from ztune.trace.propose import as_rules, proposals, without_role
+from ztune.trace.propose import as_rules, proposals, rest, without_role
 from ztune.trace.rate import parse_rate
 from ztune.trace.reader import Trace
 from ztune.trace.recorders import NAMES
@@ -107,8 +108,8 @@ def command(
     With a command, Ctrl-C goes to the command, and the trace is written when the command has ended; with
     --pid, Ctrl-C ends the recording, and the trace is written.
 
-    Where no rule knows a single file, roles are told from what the files do, and the trace says so; `ztune
-    trace roles` shows and changes them.
+    Where no rule knows a single file, or those that it does not know are much of what is written or synced,
+    roles are told from what the files do, and the trace says so; `ztune trace roles` shows and changes them.
 
     Exit code 1 if the command failed, or if nothing was recorded.
     """
@@ -151,11 +152,10 @@ def command(
             used = (Path(file.path) for file in trace.manifest.files if file.role)
             if (close := headroom.beside(out.parent, used)) is not None:
                 output.echo(f"warning: {close}", err=True)
-        if not any(file.role for file in trace.manifest.files):
-            try:
-                trace = _proposed(trace, say)
-            except MissingError as error:
-                output.echo(f"ztune: no roles are told from what the files do: {error}", err=True)
+        try:
+            trace = _proposed(trace, rules.rules, say)
+        except MissingError as error:
+            output.echo(f"ztune: no roles are told from what the files do: {error}", err=True)
     status = recording.exit_status
     if seconds is not None and status == -signal.SIGTERM:
         status = 0  # as it was told
@@ -195,13 +195,18 @@ def _schedule(
     return Schedule(every_s, for_s), seconds
 
 
-def _proposed(trace: Trace, say: Callable[[str], None]) -> Trace:
-    """Return ``trace`` with roles by what the files do, while they are there: their content is sampled."""
-    found = proposals(trace)
+def _proposed(trace: Trace, given: Sequence[RoleRule], say: Callable[[str], None]) -> Trace:
+    """Return ``trace`` with roles by what the files do, where no rule knows one or what others do matters;
+    while they are there: their content is sampled. What the user has ``given`` stays.
+    """
+    files = trace.manifest.files
+    found = rest(trace, asked=True) if any(file.role for file in files) else proposals(trace)
+    found = reassign.not_given(found, given, files)
+    given = [rule for rule in given if any(rule.pattern.fullmatch(file.path) for file in files)]
     rules = as_rules(found)
     if not rules:
         return trace
-    return reassign.change(trace, reassign.with_roles(trace, rules, reassign.sentence(found), say))
+    return reassign.change(trace, reassign.with_roles(trace, [*rules, *given], reassign.sentence(found), say))
 
 
 def default_name(command_line: tuple[str, ...], pids: tuple[int, ...]) -> Path:

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ztune.databases.rules import RoleRule
 from ztune.trace.figures import GroupSummary
 from ztune.trace.manifest import TraceFile
 from ztune.trace.reader import Trace
-from ztune.trace.roles import RoleRules, known_as
+from ztune.trace.roles import Present, RoleRules, known_as, names_in
 from ztune.trace.schema import Op
 from ztune.units import format_size
 
 if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
     from ztune.trace.order import FileOrder
+
+    Floats = npt.NDArray[np.float64]
 
 LEAST_BYTES = 64 << 10
 """Moved by files of one kind in all; less may be a lock, a number of a process or a setting."""
@@ -30,10 +35,18 @@ SMALL = 16 << 10
 """Bytes: writes of a log, unless it is synced, are smaller than this on average."""
 APPENDED = 5
 """Writes of each file: a log that is not synced has as many, and a small file written at once has fewer."""
+PARTLY = 0.1
+"""Of the written bytes, or of the syncs: where rules know some files, and kinds that none knows and that look
+like a database's have more than this, their roles are told from use too. Below it a log of text or a spool of
+an application's is likelier than the database's other half."""
 LEFT_OUT = 0.05
 """Of all bytes that were read and written: files of one kind without a role that moved so much are named."""
 PROPOSED = "proposed-roles"
 """Code of a trace's warning that roles were told from what the files do."""
+AS_ASKED = "left-out-as-asked"
+"""Code of a trace's warning that the user had files left out: nothing is told of the others unasked then."""
+MOST_SYNCS = 10
+"""Of files of one kind without a role; so few are no database's."""
 _NAMED = 3  # kinds of files that a sentence names
 
 
@@ -57,6 +70,8 @@ class RoleProposal:
     written: int
     syncs: int
     by_use: bool
+    otherwise: tuple[str, str] | None = None
+    """The well-known layout whose rule says another role than they have, and that role."""
 
     @property
     def rule(self) -> str:
@@ -74,7 +89,8 @@ def proposals(trace: Trace) -> list[RoleProposal]:
     from ztune.trace.order import orders
     from ztune.trace.summary import summarise
 
-    rules = RoleRules()
+    names = names_in(trace.manifest)
+    rules, present = RoleRules().among(names), Present(names)
     entries: dict[str, list[TraceFile]] = {}  # several that had a name one after the other
     for file in trace.manifest.files:
         entries.setdefault(file.path, []).append(file)
@@ -84,7 +100,7 @@ def proposals(trace: Trace) -> list[RoleProposal]:
     used = orders(trace, {file.id: file.size_start for file in in_order})
     taken = any(warning.code == PROPOSED for warning in trace.manifest.warnings)
     for group in every:
-        left_out = group.role is None and rules.knows(group.name)
+        left_out = group.role is None and rules.leaves_out(group.name)
         kinds.setdefault((_glob(group.name), group.role, left_out), []).append(group)
     found = [
         _proposal(
@@ -95,6 +111,7 @@ def proposals(trace: Trace) -> list[RoleProposal]:
             [file for name in dict.fromkeys(g.name for g in groups) for file in entries[name]],
             used,
             taken,
+            present,
         )
         for (glob, role, left_out), groups in kinds.items()
     ]
@@ -106,34 +123,122 @@ def as_rules(found: Sequence[RoleProposal]) -> list[RoleRule]:
     return [RoleRule.parse(one.rule) for one in found if one.role is None and one.proposed is not None]
 
 
-def without_role(trace: Trace) -> str:
-    """Return, as a sentence, which files without a role moved much, though no rule says that they have none;
-    "" where there are none, and where no file has a role. Raises InputError if the trace is damaged.
+def rest(trace: Trace, *, asked: bool = False) -> list[RoleProposal]:
+    """Return the kinds of files that get a role unasked, though others have one: those that a rule knows by
+    now, also where they have another that was told from use; and where they matter (`PARTLY`) those that no
+    rule knows and that look like a database's. None in a recording of ztune's own, whose roles are given, and
+    where the user left files out, unless ``asked``: what they left out is known then.
+
+    Raises InputError if the trace is damaged.
     """
+    manifest = trace.manifest
+    if manifest.workload is not None:
+        return []
+    if not asked and any(w.code == AS_ASKED for w in manifest.warnings):
+        return []
+    if not _may_have_a_rest(trace):
+        return []
+    found = proposals(trace)
+    told = [w.message for w in manifest.warnings if w.code == PROPOSED]
+    mistaken = [
+        replace(one, role=None, proposed=one.otherwise[1], known_as=one.otherwise[0])
+        for one in found
+        if one.otherwise and any(f"{one.glob} {one.role} (" in message for message in told)
+    ]
+    ours = [one for one in found if one.role is not None]
+    known = [one for one in found if one.role is None and one.proposed and one.known_as]
+    known += mistaken
+    if not ours and not known:
+        return []
+    folders = {one.glob.rpartition("/")[0] for one in (*ours, *known)}
+    unknown = [one for one in found if one.role is None and one.proposed and not one.known_as]
+    written = [one for one in unknown if _looks_like_a_databases(one)]
+    folders |= {one.glob.rpartition("/")[0] for one in written}
+    every = (*ours, *known, *written)
+    if not (
+        sum(one.written for one in written) > PARTLY * sum(one.written for one in every)
+        or sum(one.syncs for one in written) > PARTLY * sum(one.syncs for one in every)
+    ):
+        return known
+    beside = [one for one in unknown if not one.written and one.glob.rpartition("/")[0] in folders]
+    taken = {id(one) for one in (*known, *written, *beside)}
+    return [one for one in (*mistaken, *found) if id(one) in taken]
+
+
+def _may_have_a_rest(trace: Trace) -> bool:
+    """Say whether to look closer: most recordings have none, and all calls of large ones take a while."""
     import numpy as np  # here, as elsewhere: the command line's help takes no NumPy
 
-    every, rules = trace.manifest.files, RoleRules()
-    lone = [i for i, file in enumerate(every) if file.role is None and not rules.knows(file.path)]
+    manifest = trace.manifest
+    names = names_in(manifest)
+    rules, present = RoleRules().among(names), Present(names)
+    told = any(warning.code == PROPOSED for warning in manifest.warnings)
+    for file in manifest.files:
+        known = known_as(file.path, present)
+        if known is not None and known[1] is not None and known[1] != file.role and (told or not file.role):
+            return True
+    alone = [file.role is None and not rules.leaves_out(file.path) for file in manifest.files]
+    lone, role = np.array(alone, bool), np.array([file.role is not None for file in manifest.files], bool)
+    if not lone.any() or not role.any():
+        return False
+    _, written, syncs = _totals(trace)
+    return any(float(done[lone].sum()) > PARTLY * float(done[lone | role].sum()) for done in (written, syncs))
+
+
+def _totals(trace: Trace) -> tuple[Floats, Floats, Floats]:
+    """Return for each file the bytes read, written and copied, those written, and the syncs."""
+    import numpy as np
+
+    length = len(trace.manifest.files)
+    moved, written, syncs = np.zeros(length), np.zeros(length), np.zeros(length)
+    for part in trace.parts("op", "file", "size"):
+        op, file, size = part["op"], part["file"], part["size"]
+        for into, ops in ((moved, (Op.READ, Op.WRITE, Op.COPY)), (written, (Op.WRITE,))):
+            calls = np.isin(op, ops)
+            into += np.bincount(file[calls], weights=size[calls], minlength=length)
+        calls = np.isin(op, (Op.FSYNC, Op.FDATASYNC, Op.MSYNC)) & (file >= 0)
+        syncs += np.bincount(file[calls], minlength=length)
+    return moved, written, syncs
+
+
+def _looks_like_a_databases(one: RoleProposal) -> bool:
+    """Say so of what is written, but not of what may be a log of text, or a copy that somebody else makes."""
+    return one.written > 0 and (one.syncs > 0 or one.proposed in ("data", "temp"))
+
+
+def without_role(trace: Trace) -> str:
+    """Return, as a sentence, which files without a role moved much or were synced often, though no rule says
+    that they have none; "" where there are none, and where no file has a role. Raises InputError if the trace
+    is damaged.
+    """
+    every, rules = trace.manifest.files, RoleRules().among(names_in(trace.manifest))
+    lone = [i for i, file in enumerate(every) if file.role is None and not rules.leaves_out(file.path)]
     if not lone or all(file.role is None for file in every):
         return ""
-    moved = np.zeros(len(every))
-    for part in trace.parts("op", "file", "size"):
-        calls = np.isin(part["op"], (Op.READ, Op.WRITE, Op.COPY))
-        moved += np.bincount(part["file"][calls], weights=part["size"][calls], minlength=len(every))
+    moved, _, syncs = _totals(trace)
     bytes_by_path: dict[str, float] = {}
+    syncs_by_path: dict[str, float] = {}
     for i in lone:
         bytes_by_path[every[i].path] = bytes_by_path.get(every[i].path, 0.0) + float(moved[i])
+        syncs_by_path[every[i].path] = syncs_by_path.get(every[i].path, 0.0) + float(syncs[i])
     named, share = unknown_kinds(bytes_by_path, float(moved.sum()))
+    what = "bytes"
+    if not named:
+        named, share = unknown_kinds(syncs_by_path, float(syncs.sum()), least=MOST_SYNCS, part=PARTLY)
+        what = "syncs"
     if not named:
         return ""
     return (
-        f"Left out: {named}, with {share:.0%} of the recorded bytes. No rule knows "
+        f"Left out: {named}, with {share:.0%} of the recorded {what}. No rule knows "
         f"them, so they have no role, and nothing here is about them; `ztune trace roles` proposes one."
     )
 
 
-def unknown_kinds(moved: Mapping[str, float], whole: float) -> tuple[str, float]:
-    """Return the kinds of files that moved much, as a list in words, and their share of ``whole``.
+def unknown_kinds(
+    moved: Mapping[str, float], whole: float, *, least: float = LEAST_BYTES, part: float = LEFT_OUT
+) -> tuple[str, float]:
+    """Return the kinds of files that moved much, as a list in words, and their share of ``whole``: at least
+    ``least``, and this ``part`` of all.
 
     ``moved``: the bytes of files that no rule knows, by path; ``whole``: those of all files. "" and 0 where
     no kind moved much.
@@ -141,7 +246,7 @@ def unknown_kinds(moved: Mapping[str, float], whole: float) -> tuple[str, float]
     kinds: dict[str, float] = {}
     for path, size in moved.items():
         kinds[_glob(path)] = kinds.get(_glob(path), 0.0) + size
-    least = max(LEAST_BYTES, LEFT_OUT * whole)
+    least = max(least, part * whole)
     found = sorted((glob for glob, n in kinds.items() if n >= least), key=lambda glob: -kinds[glob])
     if not found:
         return "", 0.0
@@ -165,11 +270,19 @@ def _proposal(
     files: Sequence[TraceFile],
     used: Mapping[int, FileOrder],
     taken: bool,
+    present: Present,
 ) -> RoleProposal:
     proposed, why = _by_use(groups, files, [used[file.id] for file in files if file.id in used])
     if left_out:
         proposed, why = None, "no file of a database"
-    known = _known_as(groups[0].name, role, left_out)
+    known, otherwise = "", None
+    if (rule := known_as(groups[0].name, present)) is not None:
+        if rule[1] == role and (role or left_out):
+            known = rule[0]
+        elif role is None and not left_out:  # since the recording there is a rule
+            known, proposed = rule
+        elif rule[1] is not None:
+            otherwise = (rule[0], rule[1])
     return RoleProposal(
         glob=glob,
         files=len(groups),
@@ -181,12 +294,8 @@ def _proposal(
         written=sum(g.writes.bytes for g in groups),
         syncs=sum(g.syncs for g in groups),
         by_use=taken and not known and role is not None and role == proposed,
+        otherwise=otherwise,
     )
-
-
-def _known_as(path: str, role: str | None, left_out: bool) -> str:
-    found = known_as(path)
-    return found[0] if found is not None and found[1] == role and (role or left_out) else ""
 
 
 def _by_use(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import itertools
 import json
 import os
 import platform
@@ -23,6 +24,7 @@ import numpy.typing as npt
 
 from ztune.databases.rules import NO_ROLE
 from ztune.errors import InputError, MissingError, ZtuneError, reason
+from ztune.onhost.host import noatime
 from ztune.trace import headroom, rights
 from ztune.trace.compressibility import TOUCHED, sample_files, with_embedded
 from ztune.trace.headroom import Headroom
@@ -37,13 +39,14 @@ from ztune.trace.manifest import (
     WorkloadInfo,
 )
 from ztune.trace.reader import Trace
+from ztune.trace.reassign import left_out_as_asked
 from ztune.trace.recorders import choose
 from ztune.trace.recorders.ebpf import recovered
 from ztune.trace.recorders.files import UNKNOWN, FileTable, Mounts, Selection, is_storage
 from ztune.trace.recorders.processes import MappedFile, mapped_files
 from ztune.trace.recorders.recorder import MMAP_READ, Harvest, RecorderSession, Start
 from ztune.trace.regions import REGION, WHOLE_BYTES, Tally, kept, sampled_files
-from ztune.trace.roles import RoleRules
+from ztune.trace.roles import RoleRules, several_use
 from ztune.trace.schema import Op
 from ztune.trace.spool import Part, Rows
 from ztune.trace.touched import TouchedBlocks
@@ -67,6 +70,8 @@ _BEGUN = "recording.json"
 _RAW = ("events.raw", "files.raw", "tallies.raw", _BEGUN)  # all that a trace is made of
 _GROWING = ("events.raw", "files.raw")
 _SCRATCH = ("events.raw", "strace.fifo")
+_FOLDERS_BESIDE = 256  # with names that several databases use
+_SECONDS_BESIDE = 2.0  # to list what is in these
 SEED = 1  # of the choice of blocks whose compressibility is measured
 
 
@@ -346,6 +351,7 @@ class _Recorded:
         """Write the trace and return it. Raises InputError."""
         self.say("reading what was recorded")
         mapped = [(m, self.table.entered(0, m.path, m.dev, m.ino, m.size)) for m in self.mapped]
+        self.rules = self.rules.among(self._names())
         highest, used, only_read = _used(harvest.rows())
         used.update(number for _, number in mapped)
         used.update(number for number in only_read if self._plays_a_role(number))
@@ -391,6 +397,7 @@ class _Recorded:
             *([_full_warning(harvest, self.max_bytes, self.disk_full)] if harvest.full else []),
             *([_COLD] if self.pids and self.warmth is None else []),
             *_left_out_warning(beside),
+            *(left_out_as_asked(self.rules.rules, selection.files) if self.rules.builtin else []),
             # Where events were lost, files may have been used in these.
             *([] if len(selection.files) > idle or dropped else [_nothing_warning(self.paths)]),
         ]
@@ -478,6 +485,23 @@ class _Recorded:
         for file in found:
             if file.ino not in inodes or self.table.knows(file.dev, file.ino):
                 yield self.table.entered(0, file.path, file.dev, file.ino, file.size)
+
+    def _names(self) -> Iterator[str]:
+        """Yield the names of the files that were seen, and of those that lie beside them: whose a name is
+        that several databases use is told by others, which may have been left alone.
+        """
+        folders: dict[str, None] = {}
+        for entry in self.table.entries:
+            yield entry.path
+            for name in entry.names:
+                yield name.path
+            if is_storage(entry.path) and several_use(entry.path):
+                folders[entry.path.rpartition("/")[0] or "/"] = None
+        until = time.monotonic() + _SECONDS_BESIDE
+        for folder in itertools.islice(folders, _FOLDERS_BESIDE):
+            with contextlib.suppress(OSError, ValueError), noatime.entries(folder) as entries:
+                for found in itertools.takewhile(lambda _: time.monotonic() < until, entries):
+                    yield f"{folder.rstrip('/')}/{found.name}"
 
     def _plays_a_role(self, number: int) -> bool:
         entry = self.table.numbered(number)
