@@ -365,10 +365,12 @@ def test_what_a_rule_knows_by_now_is_left_out_no_more(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("home", "stand_in_engine")
 def test_a_screening_of_a_half_known_database_is_of_all_of_it_and_says_so(tmp_path: Path) -> None:
-    trace = _half_known(tmp_path, 200)
+    unseen = Warning_(code="mmap-reads", message="main.v7 was mapped into memory for reading.")
+    trace = _half_known(tmp_path, 200, warnings=[unseen])
     words = ["screen", str(trace.path), "--budget", "3", "--json"]
     code, out, err = invoke(*words)
     assert code == 0, err
+    assert unseen.message in err
     assert "Roles were told from what the files do" in err and f"{tmp_path}/db/main.v* data" in err
     shown = json.loads(out)
     again = json.loads(invoke(*words)[1])

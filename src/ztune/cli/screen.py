@@ -62,7 +62,7 @@ from ztune.study import OBJECTIVES, Study, ready
 from ztune.study.durability import judge
 from ztune.study.layout import plain, with_settings
 from ztune.trace import excerpt, reassign
-from ztune.trace.manifest import Manifest
+from ztune.trace.manifest import UNSEEN, Manifest
 from ztune.trace.rate import parse_rate
 from ztune.trace.reader import Trace
 from ztune.trace.roles import RoleRules
@@ -229,6 +229,9 @@ def command(
                     opened = reassign.beside(opened, changed)
                     if unknown := reassign.unmeasured(opened.manifest):
                         output.echo(f"ztune: {unknown}", err=True)
+                for warning in opened.manifest.warnings:
+                    if warning.code in UNSEEN:
+                        output.echo(f"ztune: {warning.message}", err=True)
                 opened = _in_windows(opened, windows, options.sample, beside)
                 study = study_for(opened, study_name, profile, arc)
                 study = recordings.replayable(study, opened, study_name)

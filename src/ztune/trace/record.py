@@ -350,10 +350,12 @@ class _Recorded:
     ) -> Trace:
         """Write the trace and return it. Raises InputError."""
         self.say("reading what was recorded")
-        mapped = [(m, self.table.entered(0, m.path, m.dev, m.ino, m.size)) for m in self.mapped]
+        before = [(m, self.table.entered(0, m.path, m.dev, m.ino, m.size)) for m in self.mapped]
+        mapped = [(m, number) for m, number in before if m.writable]
         self.rules = self.rules.among(self._names())
         highest, used, only_read = _used(harvest.rows())
         used.update(number for _, number in mapped)
+        only_read.update(number for m, number in before if not m.writable)
         used.update(number for number in only_read if self._plays_a_role(number))
         used.update(self._warmed())
         beside = self._untouched(used)
@@ -381,18 +383,19 @@ class _Recorded:
         touched = TouchedBlocks(selection.files, TOUCHED, SEED)
         at_start = [(m, selection.ids[number]) for m, number in mapped if number in selection.ids]
         mappings = Counter(file for _, file in at_start)
-        lost = 0
+        lost, written = 0, set[int]()
         for part in harvest.parts:
             rows = _resolved(part(), selection.numbers)
             lost += int(np.count_nonzero(rows["file"] == UNKNOWN))
             mappings.update(rows["file"][(rows["op"] == Op.MMAP) & (rows["file"] >= 0)].tolist())
+            written.update(np.unique(rows["file"][rows["op"] == Op.WRITE]).tolist())
             touched.add(rows[rows["file"] >= 0])
             self.writer.add_part(partial(known, part))
         self.writer.add_rows(_extra_rows(selection, at_start))
         dropped = harvest.dropped + lost
         warnings = [
             *harvest.warnings,
-            *_mapping_warnings(selection, mappings, only_read, self.rules),
+            *_mapping_warnings(selection, mappings, only_read, written, self.rules),
             *([_dropped_warning(dropped)] if dropped else []),
             *([_full_warning(harvest, self.max_bytes, self.disk_full)] if harvest.full else []),
             *([_COLD] if self.pids and self.warmth is None else []),
@@ -704,11 +707,20 @@ def _extra_rows(selection: Selection, at_start: list[tuple[MappedFile, int]]) ->
 
 
 def _mapping_warnings(
-    selection: Selection, mappings: Mapping[int, int], only_read: set[int], rules: RoleRules
+    selection: Selection,
+    mappings: Mapping[int, int],
+    only_read: set[int],
+    written_by_calls: Set[int],
+    rules: RoleRules,
 ) -> list[Warning_]:
-    # SQLite's -shm is an index in shared memory; what counts is in the database and the WAL.
+    # SQLite's -shm is an index in shared memory; what counts is in the database and the WAL. Others have such
+    # files too, LMDB's and Firebird's locks among them, and rules leave them out.
     files = selection.files
-    written = {id_: count for id_, count in mappings.items() if not files[id_].path.endswith("-shm")}
+    written = {
+        id_: count
+        for id_, count in mappings.items()
+        if not files[id_].path.endswith("-shm") and not rules.leaves_out(files[id_].path)
+    }
     warnings = []
     if written:
         warnings.append(
@@ -722,8 +734,9 @@ def _mapping_warnings(
     read = {selection.ids[n]: 1 for n in only_read if n in selection.ids}
 
     def may_matter(file: TraceFile) -> bool:
-        """Say whether it has a role, or may get one later: a program or a library is not made meanwhile."""
-        return file.role is not None or (file.created and not rules.knows(file.path))
+        """Say whether it has a role, or may get one later: no program or library is made or written then."""
+        changed = file.created or file.id in written_by_calls
+        return file.role is not None or (changed and not rules.knows(file.path))
 
     read = {id_: 1 for id_ in read if may_matter(files[id_]) and id_ not in mappings}
     if read:
