@@ -101,10 +101,9 @@ def test_roles_are_proposed_from_what_the_files_do(unknown: Trace) -> None:
     ("calls", "size", "read", "expected"),
     [
         (3, 1024 * K, True, "written once, from front to back, and read"),
-        (3, 1024 * K, False, "written once, from front to back, not read"),
-        (1, 64 * K, False, "written once, from front to back, not read"),
-        (1, 4 * K, False, "written once, from front to back, not read"),  # small and many: no log
-        (5, 4 * K, False, "appended in pieces of 4K, not read"),
+        (3, 1024 * K, False, "20 files, each written once and synced"),
+        (1, 4 * K, False, "20 files, each written once and synced"),
+        (50, 4 * K, False, "20 files, each written once and synced"),  # small and many: runs, and no log
     ],
 )
 def test_a_new_file_of_a_few_writes_is_written_from_front_to_back(
@@ -289,6 +288,62 @@ def test_a_file_that_was_there_is_not_temporary_where_one_of_its_name_is(tmp_pat
     for i in range(10):
         made.do(Op.WRITE, after, i * 16 * K, 16 * K)
     assert _proposed(made, tmp_path / "t.trace") == "data"
+
+
+def test_what_is_synced_is_not_temporary(tmp_path: Path) -> None:
+    """A redo log that is replaced at each checkpoint would be lost at a power cut."""
+    made = Made(tmp_path)
+    for _ in range(3):
+        file = made.file("shop.redo", created=True, deleted=True)
+        for i in range(400):
+            made.do(Op.WRITE, file, i * 8 * K, 8 * K)
+            if i % 40 == 0:
+                made.do(Op.FSYNC, file)
+    assert _proposed(made, tmp_path / "t.trace") == "wal"
+
+
+def test_a_journal_with_two_syncs_a_commit_is_a_log_though_it_is_removed(tmp_path: Path) -> None:
+    made = Made(tmp_path)
+    for _ in range(50):
+        file = made.file("shop.undo", created=True, deleted=True)
+        made.do(Op.WRITE, file, 0, 4 * K)
+        made.do(Op.FSYNC, file)
+        made.do(Op.WRITE, file, 4 * K, 512)
+        made.do(Op.FSYNC, file)
+    assert _proposed(made, tmp_path / "t.trace") == "wal"
+
+
+def test_many_files_with_one_sync_each_are_sorted_runs_though_nothing_reads_them(tmp_path: Path) -> None:
+    """They may be read through mappings, and earlier ones are removed meanwhile."""
+    made = Made(tmp_path)
+    for i in range(3):
+        made.do(Op.UNLINK, made.file(f"{i:06}.run", size_start=1 << 20, deleted=True))
+    for n in range(20):
+        file = made.file(f"{n + 3:06}.run", created=True, deleted=n % 3 > 0)
+        for i in range(100):
+            made.do(Op.WRITE, file, i * 4 * K, 4 * K)
+        if n < 19:  # of the last one the sync comes after the recording
+            made.do(Op.FDATASYNC, file)
+    assert _proposed(made, tmp_path / "t.trace") == "data"
+
+
+def test_what_is_mapped_is_no_log(tmp_path: Path) -> None:
+    made = Made(tmp_path)
+    file = made.file("shop.pages")
+    made.do(Op.MMAP, file, 0, 1 << 20)
+    for i in range(1000):
+        made.do(Op.WRITE, file, i * 128, 128)
+        made.do(Op.MSYNC, file)
+    assert _proposed(made, tmp_path / "t.trace") == "data"
+
+
+def test_an_interpreter_s_files_are_no_database_s(tmp_path: Path) -> None:
+    made = Made(tmp_path)
+    for name in ("app/__pycache__/main.cpython-311.pyc", "lib/python3.11/site-packages/numpy/core.bin"):
+        file = made.file(name, size_start=1 << 20)
+        for place in (5, 90, 40, 10, 70, 20):
+            made.do(Op.READ, file, place * 4 * K, 64 * K)
+    assert [one.proposed for one in proposals(made.write(tmp_path / "t.trace"))] == [None, None]
 
 
 def _half_known(tmp_path: Path, main: int, **more: Any) -> Trace:

@@ -125,6 +125,9 @@ KNOWN = {
     "/dev/shm/PostgreSQL.123": None,
     "/usr/lib/libc.so.6": None,
     "/var/log/app.log": None,
+    "/home/u/venv/lib/python3.11/site-packages/x/data.db": None,
+    "/home/u/app/__pycache__/main.cpython-311.pyc": None,
+    "/root/.pyenv/versions/3.11.7/lib/python3.11/threading.py": None,
     "/home/u/notes.txt": None,
     "/srv/pg/base/16384/16385 (deleted)": "data",
 }

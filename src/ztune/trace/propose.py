@@ -35,6 +35,10 @@ SMALL = 16 << 10
 """Bytes: writes of a log, unless it is synced, are smaller than this on average."""
 APPENDED = 5
 """Writes of each file: a log that is not synced has as many, and a small file written at once has fewer."""
+MANY = 5
+"""Files of one kind, from which on one sync for each says that they are sorted runs."""
+ONCE = 0.9
+"""Of the files of a kind: so many have one sync, as the last ones' may come after the recording."""
 PARTLY = 0.1
 """Of the written bytes, or of the syncs: where rules know some files, and kinds that none knows and that look
 like a database's have more than this, their roles are told from use too. Below it a log of text or a spool of
@@ -319,8 +323,13 @@ def _by_use(
     over = sum(g.overwritten_bytes for g in groups) / written if written else 0.0
     synced = sum(g.sync_writes for g in groups) / writes
     each = written / writes
-    if all(file.created and file.deleted for file in files):
+    # Nobody waits until a file is on the disk that may be lost at a power cut.
+    gone = all(file.created and file.deleted for file in files)
+    if gone and not syncs and not synced:
         return "temp", "made and removed again"
+    # What is written is seen at once through a mapping: so pages are read, and no log is.
+    if any(g.operations.get("mmap") for g in groups):
+        return "data", f"written in pieces of {_about(each)}, and mapped into memory"
     if writes_on >= IN_SEQUENCE:
         if any(one.written_here_and_there for one in used):
             return "data", "written from front to back, and also here and there"
@@ -329,8 +338,12 @@ def _by_use(
             if any(one.then_read_here_and_there for one in used):
                 return "data", "written from front to back, then read here and there"
             return "wal", f"written from front to back in pieces of {_about(each)}, {syncs:,} syncs"
+        if gone and not reads and len(names) < len(groups):
+            return "wal", f"written from front to back and synced, removed, and begun anew, {syncs:,} syncs"
         if over >= IN_PLACE:
             return "data", f"written over from front to back, in pieces of {_about(each)}"
+        if not reads and _runs(groups, files):
+            return "data", f"{len(names):,} files, each written once and synced"
         if not reads and each < SMALL and writes >= APPENDED * len(groups):
             return "wal", f"appended in pieces of {_about(each)}, not read"
         if reads:
@@ -339,6 +352,19 @@ def _by_use(
     if over >= IN_PLACE:
         return "data", f"overwritten in place, in pieces of {_about(each)}"
     return "data", f"written here and there, in pieces of {_about(each)}"
+
+
+def _runs(groups: Sequence[GroupSummary], files: Sequence[TraceFile]) -> bool:
+    """Say whether many are new, synced once, and not written again: sorted runs, which may be read by mapping
+    them. A log has a sync for each commit, not for each file.
+    """
+    written = [g for g in groups if g.writes.count]
+    names = {g.name for g in written}
+    return (
+        len(names) >= MANY
+        and all(file.created for file in files if file.path in names)
+        and sum(g.syncs == 1 for g in written) >= ONCE * len(written)
+    )
 
 
 def _about(size: float) -> str:
