@@ -569,7 +569,7 @@ def test_without_page_faults_there_is_no_hint(
     monkeypatch: pytest.MonkeyPatch, faults: int, hints: int
 ) -> None:
     live = LiveObservation(mock.Mock(by_files=False))
-    vars(live).update(_session=mock.Mock(), _mapped_before=set(), _faults_before=5)
+    vars(live).update(_session=mock.Mock(), _mapped_before=set(), _mapped_to_read=set(), _faults_before=5)
     monkeypatch.setattr(procfs, "major_faults", lambda _: 5 + faults)
     grouped = mock.Mock(unexplained=0, files_left_out=0, mapped=["/a"], mapped_writable=[], groups=())
     limits = list(live._limits(grouped, mock.Mock(message={"dropped": 0, "window_ns": 10**9})))
@@ -584,7 +584,7 @@ def _wrote(kind: str, name: str, size: int, role: str | None = None) -> Group:
 @pytest.mark.parametrize(("rules", "said"), [([], True), (["*.tsm=data"], False), (["*.tsm=-"], False)])
 def test_files_without_a_role_that_moved_much_are_named(rules: list[str], said: bool) -> None:
     live = LiveObservation(mock.Mock(by_files=True), RoleRules.parse(rules))
-    vars(live).update(_session=mock.Mock(), _mapped_before=set())
+    vars(live).update(_session=mock.Mock(), _mapped_before=set(), _mapped_to_read=set())
     role = live._rules.role("/d/0-1.tsm")
     groups = (
         _wrote("role", "wal", 600_000, "wal"),

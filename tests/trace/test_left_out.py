@@ -9,7 +9,7 @@ from synthetic_traces import Made
 from ztune.databases.rules import RoleRule
 from ztune.trace import left_out, reassign
 from ztune.trace.manifest import Counted
-from ztune.trace.propose import as_rules, proposals, without_role
+from ztune.trace.propose import as_rules, proposals
 from ztune.trace.reader import Trace
 from ztune.trace.schema import Op
 
@@ -76,10 +76,10 @@ def test_where_regions_alone_were_kept_the_recorder_s_counts_tell(tmp_path: Path
 
 def test_what_the_user_left_out_is_no_gap_and_the_trace_remembers_it(tmp_path: Path) -> None:
     trace = _recorded(tmp_path, lone=300)
-    assert without_role(trace)
+    assert left_out.sentence(trace)
     changed = reassign.change(trace, reassign.with_roles(trace, [RoleRule.parse("main.v*=-")]))
     again = Trace.open(changed.path)
-    assert left_out.left_out(again) is None and without_role(again) == ""
+    assert left_out.left_out(again) is None and left_out.sentence(again) == ""
     assert all(one.proposed is None for one in proposals(again) if "main" in one.glob)
     # A role that is given later goes first.
     given = reassign.change(again, reassign.with_roles(again, [RoleRule.parse("main.v*=data")]))
@@ -96,8 +96,12 @@ def test_a_run_keeps_it_and_what_older_ones_said_is_read(tmp_path: Path) -> None
     trace = _recorded(tmp_path / "a", lone=300)
     found = left_out.left_out(trace)
     kept = left_out.kept(trace)
-    assert left_out.of_run(kept, None) == found == left_out.of_run({}, trace, [without_role(trace)])
+    said = (
+        f"Left out: {tmp_path}/a/main.v*, with 60% of the recorded bytes. No rule knows them, so they have "
+        "no role, and nothing here is about them; `ztune trace roles` proposes one."
+    )
+    assert left_out.of_run(kept, None) == found == left_out.of_run({}, trace, [said])
     assert left_out.of_run({left_out.KEY: None}, trace) is None
-    old = left_out.of_run({}, None, ["Another.", without_role(trace)])
+    old = left_out.of_run({}, None, ["Another.", said])
     assert old is not None and old.bytes == 0.6 and old.most and old.kinds == (f"{tmp_path}/a/main.v*",)
     assert left_out.of_run({}, None, ["Another."]) is None

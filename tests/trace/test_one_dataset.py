@@ -61,7 +61,14 @@ def test_a_rename_from_one_role_s_directory_to_another_s_needs_one_dataset() -> 
         ([("/var/lib/mysql/t.MYI", "index"), ("/var/lib/mysql/t.MYD", "data")], [("data", "index")]),
         # wal_dir of RocksDB.
         ([("/r/000004.log", "wal"), ("/r/000005.sst", "data")], []),
+        # LevelDB has none, though its logs are called as RocksDB's are; nor has SQLite beside a RocksDB.
+        ([("/l/000004.log", "wal"), ("/l/000005.ldb", "data")], [("data", "wal")]),
+        (
+            [("/l/000004.log", "wal"), ("/l/000005.ldb", None), ("/l/MANIFEST-000001", "data")],
+            [("data", "wal")],
+        ),
         ([("/s/a.db", "data"), ("/s/a.db-wal", "wal")], [("data", "wal")]),
+        ([("/s/a.db", "data"), ("/s/a.db-wal", "wal"), ("/r/000005.sst", "data")], [("data", "wal")]),
     ],
 )
 def test_where_a_setting_parts_them_they_may_be_parted(

@@ -14,9 +14,9 @@ from synthetic_traces import Made
 
 from ztune.errors import InputError
 from ztune.runs import from_trace
-from ztune.trace import reassign
-from ztune.trace.manifest import Compressibility
-from ztune.trace.propose import as_rules, proposals, without_role
+from ztune.trace import left_out, reassign
+from ztune.trace.manifest import Compressibility, TraceFile, Warning_, WorkloadInfo
+from ztune.trace.propose import PROPOSED, as_rules, proposals, rest
 from ztune.trace.reader import Trace
 from ztune.trace.roles import RoleRules
 from ztune.trace.schema import Op
@@ -67,10 +67,9 @@ def test_roles_are_proposed_from_what_the_files_do(unknown: Trace) -> None:
     ("calls", "size", "read", "expected"),
     [
         (3, 1024 * K, True, "written once, from front to back, and read"),
-        (3, 1024 * K, False, "written once, from front to back, not read"),
-        (1, 64 * K, False, "written once, from front to back, not read"),
-        (1, 4 * K, False, "written once, from front to back, not read"),  # small and many: no log
-        (5, 4 * K, False, "appended in pieces of 4K, not read"),
+        (3, 1024 * K, False, "20 files, each written once and synced"),
+        (1, 4 * K, False, "20 files, each written once and synced"),
+        (50, 4 * K, False, "20 files, each written once and synced"),  # small and many: runs, and no log
     ],
 )
 def test_a_new_file_of_a_few_writes_is_written_from_front_to_back(
@@ -257,6 +256,176 @@ def test_a_file_that_was_there_is_not_temporary_where_one_of_its_name_is(tmp_pat
     assert _proposed(made, tmp_path / "t.trace") == "data"
 
 
+def test_what_is_synced_is_not_temporary(tmp_path: Path) -> None:
+    """A redo log that is replaced at each checkpoint would be lost at a power cut."""
+    made = Made(tmp_path)
+    for _ in range(3):
+        file = made.file("shop.redo", created=True, deleted=True)
+        for i in range(400):
+            made.do(Op.WRITE, file, i * 8 * K, 8 * K)
+            if i % 40 == 0:
+                made.do(Op.FSYNC, file)
+    assert _proposed(made, tmp_path / "t.trace") == "wal"
+
+
+def test_a_journal_with_two_syncs_a_commit_is_a_log_though_it_is_removed(tmp_path: Path) -> None:
+    made = Made(tmp_path)
+    for _ in range(50):
+        file = made.file("shop.undo", created=True, deleted=True)
+        made.do(Op.WRITE, file, 0, 4 * K)
+        made.do(Op.FSYNC, file)
+        made.do(Op.WRITE, file, 4 * K, 512)
+        made.do(Op.FSYNC, file)
+    assert _proposed(made, tmp_path / "t.trace") == "wal"
+
+
+def test_many_files_with_one_sync_each_are_sorted_runs_though_nothing_reads_them(tmp_path: Path) -> None:
+    """They may be read through mappings, and earlier ones are removed meanwhile."""
+    made = Made(tmp_path)
+    for i in range(3):
+        made.do(Op.UNLINK, made.file(f"{i:06}.run", size_start=1 << 20, deleted=True))
+    for n in range(20):
+        file = made.file(f"{n + 3:06}.run", created=True, deleted=n % 3 > 0)
+        for i in range(100):
+            made.do(Op.WRITE, file, i * 4 * K, 4 * K)
+        if n < 19:  # of the last one the sync comes after the recording
+            made.do(Op.FDATASYNC, file)
+    assert _proposed(made, tmp_path / "t.trace") == "data"
+
+
+def test_what_is_mapped_is_no_log(tmp_path: Path) -> None:
+    made = Made(tmp_path)
+    file = made.file("shop.pages")
+    made.do(Op.MMAP, file, 0, 1 << 20)
+    for i in range(1000):
+        made.do(Op.WRITE, file, i * 128, 128)
+        made.do(Op.MSYNC, file)
+    assert _proposed(made, tmp_path / "t.trace") == "data"
+
+
+def test_an_interpreter_s_files_are_no_database_s(tmp_path: Path) -> None:
+    made = Made(tmp_path)
+    for name in ("app/__pycache__/main.cpython-311.pyc", "lib/python3.11/site-packages/numpy/core.bin"):
+        file = made.file(name, size_start=1 << 20)
+        for place in (5, 90, 40, 10, 70, 20):
+            made.do(Op.READ, file, place * 4 * K, 64 * K)
+    assert [one.proposed for one in proposals(made.write(tmp_path / "t.trace"))] == [None, None]
+
+
+def _half_known(tmp_path: Path, main: int, **more: Any) -> Trace:
+    """A database of which a rule knows the log alone; ``main``: writes to what no rule knows, of 8K."""
+    made, rng = Made(tmp_path / "db"), np.random.default_rng(1)
+    log, pages = (
+        made.file("redo/a.wal", b"log " * 400_000, role="wal"),
+        made.file("main.v7", b"page" * 400_000),
+    )
+    text, small = made.file("redo/messages.txt"), made.file("server.pid")
+    for i in range(200):
+        made.do(Op.WRITE, log, i * 8 * K, 8 * K)
+        made.do(Op.FDATASYNC, log)
+        made.do(Op.WRITE, text, i * 4 * K, 4 * K)  # not synced: a log of text
+        made.do(Op.WRITE, small, 0, 8 * K)
+    for place in rng.integers(190, size=main).tolist():
+        made.do(Op.WRITE, pages, place * 8 * K, 8 * K)
+    return made.write(tmp_path / "h.trace", **more)
+
+
+@pytest.mark.parametrize(("main", "expected"), [(200, {"main.v*": "data"}), (10, {})])
+def test_one_name_that_a_rule_knows_does_not_hide_the_rest(
+    tmp_path: Path, main: int, expected: dict[str, str]
+) -> None:
+    found = rest(_half_known(tmp_path, main))
+    assert {one.glob.rpartition("/")[2]: one.proposed for one in found} == expected
+
+
+def test_syncs_alone_can_show_a_rest(tmp_path: Path) -> None:
+    made = Made(tmp_path / "db")
+    log, other = made.file("a.wal", role="wal"), made.file("changes")
+    for i in range(300):
+        made.do(Op.WRITE, log, i * 64 * K, 64 * K)
+        made.do(Op.FSYNC, log)
+        made.do(Op.WRITE, other, i * 512, 512)
+        made.do(Op.FSYNC, other)
+    trace = made.write(tmp_path / "t.trace")
+    assert [(one.proposed, one.written) for one in rest(trace)] == [("wal", 150 * K)]
+    assert "50 % of the recorded syncs" in left_out.sentence(trace)
+
+
+def test_nothing_is_told_unasked_where_the_roles_are_somebody_s_choice(tmp_path: Path) -> None:
+    ours = _half_known(tmp_path, 200, workload=WorkloadInfo(name="command"))
+    assert rest(ours) == []
+    theirs = _half_known(tmp_path / "2", 200)
+    rules = RoleRules.parse(["main.*=-"], builtin=False).rules
+    left = reassign.change(theirs, reassign.with_roles(theirs, rules))
+    assert rest(left) == [] == rest(left, asked=True)
+    assert left.manifest.environment["left_out"] == ["main.*"]
+
+
+def test_what_a_rule_knows_by_now_is_left_out_no_more(tmp_path: Path) -> None:
+    """Of a recording that an earlier ztune made: also what it told from use, but not what the user gave."""
+    made = Made(tmp_path / "hs")
+    names = {"shop.log": "temp", "shop.data": None, "shop.script": None, "shop.properties": None}
+    for name, role in names.items():
+        file = made.file(name, b"x" * 100_000, role=role)
+        for i in range(10):
+            made.do(Op.WRITE, file, i * 8 * K, 8 * K)
+            made.do(Op.FSYNC, file)
+    folder = made.top
+    told = [
+        {"code": PROPOSED, "message": f"Roles were told: {folder}/shop.log temp (made and removed again)."}
+    ]
+    trace = made.write(tmp_path / "t.trace", warnings=[Warning_.model_validate(one) for one in told])
+    found = {one.glob.rpartition("/")[2]: one.proposed for one in rest(trace)}
+    assert found == {"shop.log": "wal", "shop.data": "data", "shop.script": "data"}
+    given = made.write(tmp_path / "g.trace")
+    assert {one.glob.rpartition("/")[2] for one in rest(given)} == {"shop.data", "shop.script"}
+    (log,) = [one for one in proposals(given) if one.glob.endswith("shop.log")]
+    assert log.role == "temp" and log.otherwise == ("hsqldb", "wal")
+    assert "shop.data" in left_out.sentence(given)  # also where nobody gives them roles
+
+
+@pytest.mark.usefixtures("home", "stand_in_engine")
+def test_a_screening_of_a_half_known_database_is_of_all_of_it_and_says_so(tmp_path: Path) -> None:
+    unseen = Warning_(code="mmap-reads", message="main.v7 was mapped into memory for reading.")
+    trace = _half_known(tmp_path, 200, warnings=[unseen])
+    words = ["screen", str(trace.path), "--budget", "3", "--json"]
+    code, out, err = invoke(*words)
+    assert code == 0, err
+    assert unseen.message in err
+    assert "Roles were told from what the files do" in err and f"{tmp_path}/db/main.v* data" in err
+    shown = json.loads(out)
+    again = json.loads(invoke(*words)[1])
+    assert shown["trace"]["path"] == again["trace"]["path"] and "-roles-" in shown["trace"]["path"]
+    roles = {Path(f.path).name: f.role for f in Trace.open(Path(shown["trace"]["path"])).manifest.files}
+    assert roles == {"a.wal": "wal", "main.v7": "data", "messages.txt": None, "server.pid": None}
+    assert {f.role for f in trace.manifest.files} == {"wal", None}  # it stays as it was
+    _, out, err = invoke(*words, "--role", "main.*=-")  # the engine's stand-in takes no log alone
+    assert "Roles were told" not in err, err
+    made = Trace.open(Path(json.loads(out)["trace"]["path"]))
+    assert {f.role for f in made.manifest.files} == {"wal", None}
+
+
+@pytest.mark.usefixtures("home")
+def test_paths_can_be_copied_and_what_has_no_role_is_one_line(tmp_path: Path) -> None:
+    made = Made(tmp_path)
+    one = made.file("a/x.wal", role="wal")
+    for i in range(100):
+        made.do(Op.WRITE, one, i * 8 * K, 8 * K)
+    for n in range(3):
+        made.do(Op.READ, made.file(f"b{'x' * n}/note", size_start=4 * K), 0, 4 * K)
+    made.files.append(
+        TraceFile(id=len(made.files), path="/var/lib/far/y.db", role="data", size_start=1 << 20)
+    )
+    made.do(Op.READ, len(made.files) - 1, 0, 512 * K)
+    path = made.write(tmp_path / "t.trace").path
+    code, out, err = invoke("trace", "roles", str(path))
+    assert code == 0, err
+    said = "".join(out.split())
+    assert f"{tmp_path}/a/x.wal" in said and "/var/lib/far/y.db" in said and "note" not in said
+    assert "3kindsoffilesmore" in said and "--all" in said
+    assert "note" in invoke("trace", "roles", str(path), "--all")[1]
+
+
 def test_a_rule_that_leaves_a_file_out_is_kept(tmp_path: Path) -> None:
     made = Made(tmp_path / "db")
     file = made.file("server.pid")
@@ -276,16 +445,16 @@ def test_files_without_a_role_that_move_much_are_named_where_others_have_one(tmp
         made.do(Op.WRITE, left, 0, 8 * K)
     made.do(Op.READ, note, 0, 60 * K)
     trace = made.write(tmp_path / "t.trace")
-    said = without_role(trace)
-    assert f"Left out: {tmp_path}/db/main.v*, with 33% of the recorded bytes." in said, said
+    said = left_out.sentence(trace)
+    assert "Left out: 33 % of the recorded bytes." in said and f"{tmp_path}/db/main.v*" in said, said
     assert said in from_trace.built_for(trace).notes
     assert "notes" not in said and "server.pid" not in said
     given = reassign.with_roles(trace, as_rules(proposals(trace)))
-    assert without_role(reassign.change(trace, given)) == ""
+    assert left_out.sentence(reassign.change(trace, given)) == ""
     # Where none has a role, there is nothing to lay out, which is said elsewhere.
     lone = Made(tmp_path / "lone")
     lone.do(Op.WRITE, lone.file("main.v7"), 0, 800 * K)
-    assert without_role(lone.write(tmp_path / "l.trace")) == ""
+    assert left_out.sentence(lone.write(tmp_path / "l.trace")) == ""
 
 
 def test_the_proposed_roles_are_taken_and_the_content_is_sampled(unknown: Trace) -> None:
@@ -303,7 +472,8 @@ def test_the_proposed_roles_are_taken_and_the_content_is_sampled(unknown: Trace)
     # Whoever says a role himself is told of no proposal any more.
     rules = RoleRules.parse(["**/out/*=-"], builtin=False).rules
     again = reassign.change(changed, reassign.with_roles(changed, rules))
-    assert again.manifest.warnings == [] and "backup" not in {f.role for f in again.manifest.files}
+    assert not again.manifest.warnings and again.manifest.environment["left_out"] == ["**/out/*"]
+    assert "backup" not in {f.role for f in again.manifest.files}
 
 
 def test_what_was_measured_stands_for_files_that_are_gone(tmp_path: Path) -> None:

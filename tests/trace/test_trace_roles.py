@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from ztune.databases.database import every
 from ztune.errors import InputError
-from ztune.trace.roles import RoleRules, known_layouts
+from ztune.trace.roles import Present, RoleRules, databases_of, known_as, known_layouts
 
 KNOWN = {
     # PostgreSQL
@@ -87,6 +87,18 @@ KNOWN = {
     "/srv/sales.duckdb.wal": "wal",
     "/srv/sales.duckdb.tmp/duckdb_temp_storage_DEFAULT-0.tmp": "temp",
     "/var/lib/ldap/lock.mdb": None,
+    # etcd, LevelDB, Firebird, H2
+    "/var/lib/etcd/member/snap/db": "data",
+    "/var/lib/etcd/member/snap/000000000007a178.snap.db": "data",
+    "/var/lib/etcd/member/wal/000000000000000f-00000000000b38c7.wal": "wal",
+    "/var/lib/etcd/member/wal/0.tmp": "wal",
+    "/srv/level/000123.ldb": "data",
+    "/srv/docs/letter.ldb": None,
+    "/srv/fb/shop.fdb": "data",
+    "/srv/fb/shop.fdb.delta": "data",
+    "/srv/fb/shop.fbk": "backup",
+    "/tmp/firebird/fb_lock_00fe0000000000008ee00c0000000000": None,
+    "/home/u/app.lock.db": None,
     # Lucene
     "/idx/_0.cfs": "index",
     "/idx/_1a_Lucene90_0.dvd": "index",
@@ -113,6 +125,9 @@ KNOWN = {
     "/dev/shm/PostgreSQL.123": None,
     "/usr/lib/libc.so.6": None,
     "/var/log/app.log": None,
+    "/home/u/venv/lib/python3.11/site-packages/x/data.db": None,
+    "/home/u/app/__pycache__/main.cpython-311.pyc": None,
+    "/root/.pyenv/versions/3.11.7/lib/python3.11/threading.py": None,
     "/home/u/notes.txt": None,
     "/srv/pg/base/16384/16385 (deleted)": "data",
 }
@@ -121,6 +136,45 @@ KNOWN = {
 @pytest.mark.parametrize(("path", "role"), KNOWN.items())
 def test_well_known_files(path: str, role: str | None) -> None:
     assert RoleRules.parse().role(path) == role
+
+
+HSQLDB = {
+    "/srv/hs/shop.data": "data", "/srv/hs/shop.log": "wal", "/srv/hs/shop.backup": "wal",
+    "/srv/hs/shop.script": "data", "/srv/hs/shop.properties": None, "/srv/hs/shop.lobs": "data",
+}  # fmt: skip
+
+
+def test_names_that_many_programs_use_count_only_beside_files_of_the_database_s_own() -> None:
+    rules = RoleRules.parse().among(HSQLDB)
+    assert {path: rules.role(path) for path in HSQLDB} == HSQLDB
+    assert rules.role("/srv/hs/other.log") is None and rules.role("/srv/other/shop.log") is None
+    alone = RoleRules.parse().among(["/srv/app/app.log", "/srv/app/app.properties", "/srv/app/x.data"])
+    assert not any(alone.knows(f"/srv/app/{name}") for name in ("app.log", "x.data"))
+    assert RoleRules.parse().role("/srv/app/app.log") is None
+    assert RoleRules.parse(["*.log=backup"]).among(HSQLDB).role("/srv/hs/shop.log") == "backup"
+    lmdb = RoleRules.parse().among(["/srv/a.mdb", "/srv/a.mdb-lock", "/srv/b.mdb"])
+    assert lmdb.role("/srv/a.mdb") == "data" and lmdb.role("/srv/b.mdb") is None
+
+
+@pytest.mark.parametrize(
+    ("path", "beside", "expected"),
+    [
+        # A name that several have is one's where its own files are, and else nobody's.
+        ("/r/000004.log", ["/r/000005.sst"], "rocksdb"),
+        ("/fast/000004.log", ["/r/000005.sst"], "rocksdb"),  # wal_dir
+        ("/l/000004.log", ["/l/000005.ldb"], "leveldb"),
+        ("/l/MANIFEST-000001", ["/l/000005.ldb", "/r/000005.sst"], "leveldb"),
+        ("/x/000004.log", [], "[0-9][0-9][0-9][0-9][0-9][0-9].log"),
+        ("/o/g.0.wal", ["/o/person.pcl"], "orientdb"),
+        ("/x/g.0.wal", ["/x/g.main"], "*.wal"),
+        ("/e/member/wal/a.wal", [], "etcd"),
+    ],
+)
+def test_whose_a_name_is_the_files_beside_it_say(path: str, beside: list[str], expected: str) -> None:
+    found = known_as(path, Present([path, *beside]))
+    assert found is not None and found[0] == expected and found[1] in ("wal", "data")
+    names = set(databases_of([path], Present([path, *beside])))
+    assert names == ({expected} if expected in {one.name for one in known_layouts()} else set())
 
 
 def test_a_users_rule_overrides_the_built_in_and_earlier_ones() -> None:

@@ -9,7 +9,7 @@ import shlex
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import click
@@ -17,12 +17,13 @@ import click
 from ztune import output
 from ztune.cli._options import argument, option, takes
 from ztune.cli._values import PROCESSES, YEAR_S, FiniteRange, clock_time, duration
+from ztune.databases.rules import RoleRule
 from ztune.errors import InputError, MissingError
 from ztune.onhost.words import ROLES
-from ztune.trace import reassign
+from ztune.trace import left_out, reassign
 from ztune.trace.enough import lacking
 from ztune.trace.extent import sentences
-from ztune.trace.propose import as_rules, proposals, without_role
+from ztune.trace.propose import as_rules, proposals, rest
 from ztune.trace.rate import parse_rate
 from ztune.trace.reader import Trace
 from ztune.trace.recorders import NAMES
@@ -109,8 +110,8 @@ def command(
     With a command, Ctrl-C goes to the command, and the trace is written when the command has ended; with
     --pid, Ctrl-C ends the recording, and the trace is written.
 
-    Where no rule knows a single file, roles are told from what the files do, and the trace says so; `ztune
-    trace roles` shows and changes them.
+    Where no rule knows a single file, or those that it does not know are much of what is written or synced,
+    roles are told from what the files do, and the trace says so; `ztune trace roles` shows and changes them.
 
     Exit code 1 if the command failed, or if nothing was recorded.
     """
@@ -153,11 +154,10 @@ def command(
             used = (Path(file.path) for file in trace.manifest.files if file.role)
             if (close := headroom.beside(out.parent, used)) is not None:
                 output.echo(f"warning: {close}", err=True)
-        if not any(file.role for file in trace.manifest.files):
-            try:
-                trace = _proposed(trace, say)
-            except MissingError as error:
-                output.echo(f"ztune: no roles are told from what the files do: {error}", err=True)
+        try:
+            trace = _proposed(trace, rules.rules, say)
+        except MissingError as error:
+            output.echo(f"ztune: no roles are told from what the files do: {error}", err=True)
     status = recording.exit_status
     if seconds is not None and status == -signal.SIGTERM:
         status = 0  # as it was told
@@ -197,13 +197,18 @@ def _schedule(
     return Schedule(every_s, for_s), seconds
 
 
-def _proposed(trace: Trace, say: Callable[[str], None]) -> Trace:
-    """Return ``trace`` with roles by what the files do, while they are there: their content is sampled."""
-    found = proposals(trace)
+def _proposed(trace: Trace, given: Sequence[RoleRule], say: Callable[[str], None]) -> Trace:
+    """Return ``trace`` with roles by what the files do, where no rule knows one or what others do matters;
+    while they are there: their content is sampled. What the user has ``given`` stays.
+    """
+    files = trace.manifest.files
+    found = rest(trace, asked=True) if any(file.role for file in files) else proposals(trace)
+    found = reassign.not_given(found, given, files)
+    given = [rule for rule in given if any(rule.pattern.fullmatch(file.path) for file in files)]
     rules = as_rules(found)
     if not rules:
         return trace
-    return reassign.change(trace, reassign.with_roles(trace, rules, reassign.sentence(found), say))
+    return reassign.change(trace, reassign.with_roles(trace, [*rules, *given], reassign.sentence(found), say))
 
 
 def default_name(command_line: tuple[str, ...], pids: tuple[int, ...]) -> Path:
@@ -264,7 +269,7 @@ def _report(trace: Trace, status: int | None) -> dict[str, object]:
         "sample": None if manifest.sample is None else manifest.sample.model_dump(),
         "windows": [window.model_dump() for window in manifest.windows],
         "lacking": lacking(trace),
-        "without_role": without_role(trace),
+        "without_role": left_out.sentence(trace),
     }
 
 
@@ -285,13 +290,13 @@ def _print(trace: Trace, status: int | None, shared: bool = False) -> None:
         output.echo("The trace keeps content: blocks of the files are in its folder samples.")
     for warning in manifest.warnings:
         output.echo(f"warning: {warning.message}", err=True)
-    left_out = without_role(trace)
-    for text in filter(None, (left_out, *lacking(trace))):
+    unknown = left_out.sentence(trace)
+    for text in filter(None, (unknown, *lacking(trace))):
         output.echo(f"warning: {text}", err=True)
     sys.stdout.flush()
     if manifest.events:
         # Without a role there is nothing to replay, and what has none is left out.
-        then = "screen" if roles and not left_out else "trace roles"
+        then = "screen" if roles and not unknown else "trace roles"
         own = shlex.quote(str(trace.path))
         output.echo(f"Next: ztune trace show {own}   ztune {then} {own}", err=True)
     if (caller := _caller()) is not None:

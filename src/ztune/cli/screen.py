@@ -63,7 +63,7 @@ from ztune.study import OBJECTIVES, Study, ready
 from ztune.study.durability import judge
 from ztune.study.layout import plain, with_settings
 from ztune.trace import excerpt, left_out, reassign
-from ztune.trace.manifest import Manifest
+from ztune.trace.manifest import UNSEEN, Manifest
 from ztune.trace.rate import parse_rate
 from ztune.trace.reader import Trace
 from ztune.trace.roles import RoleRules
@@ -191,6 +191,9 @@ def command(
                 raise InputError(f"{wrong[0]} can't be changed when a run is resumed; start a new run")
             opened = None if trace is None else resolve(str(trace), "trace", store=store)
             run = _unfinished(store, resume, opened)
+            if opened is not None and opened.sha != run.trace_sha:
+                told, _ = reassign.told_unasked(opened)
+                opened = told if told.sha == run.trace_sha else opened
             if opened is None or resume in LAST:  # it may be of windows of the trace that was named
                 opened = Trace.open(run.trace_path)
             begun = ScreenOptions.of(run)
@@ -213,8 +216,11 @@ def command(
                 study, opened, others = _recorded(asked, profile, arc, options.budget)
             else:
                 opened = resolve(str(trace), "trace", store=store)
+                rules = RoleRules.parse(roles, builtin=False).rules
+                opened, unasked = reassign.told_unasked(opened, rules)
+                if unasked:
+                    output.echo(f"ztune: {unasked}", err=True)
                 if roles:
-                    rules = RoleRules.parse(roles, builtin=False).rules
                     changed = reassign.with_roles(opened, rules)
                     if not any(file.role for file in changed.files):
                         raise InputError(
@@ -224,6 +230,9 @@ def command(
                     opened = reassign.beside(opened, changed)
                     if unknown := reassign.unmeasured(opened.manifest):
                         output.echo(f"ztune: {unknown}", err=True)
+                for warning in opened.manifest.warnings:
+                    if warning.code in UNSEEN:
+                        output.echo(f"ztune: {warning.message}", err=True)
                 opened = _in_windows(opened, windows, options.sample, beside)
                 study = study_for(opened, study_name, profile, arc)
                 study = recordings.replayable(study, opened, study_name)
@@ -353,7 +362,10 @@ def _unfinished(store: Store, name: str, trace: Trace | None) -> Run:
     """Return the run to resume: the one named, or the last that was made from ``trace`` and not finished."""
     if name not in LAST:
         return resolve(name, "run", store=store)
-    of = None if trace is None else {one.sha for one in (trace, *excerpt.made_of(trace))}
+    of = None
+    if trace is not None:
+        named = (trace, reassign.told_unasked(trace)[0])
+        of = {one.sha for made in named for one in (made, *excerpt.made_of(made))}
     runs = [r for r in store.runs() if store.is_own(r) and (of is None or r.trace_sha in of)]
     cut = [r for r in runs if r.status != "done" or any(t.status != "ok" for t in store.trials(r.id))]
     if not cut:

@@ -118,12 +118,15 @@ def roles(
     trace: Path = _trace,
     given: tuple[str, ...] = role_option,
     proposed: bool = option("--proposed", help="Give files without a role the one that is proposed."),
+    everything: bool = option(
+        "--all", help="List files too that have no role and for which none is proposed."
+    ),
     as_json: bool = _as_json,
 ) -> None:
     """Show which roles the files of a trace have, and propose some from what the files do.
 
     Files of one directory whose names differ in numbers alone are one line. A role with a question mark is
-    proposed: no rule knows the files. --role and --proposed change the trace, without recording again; runs
+    proposed: the files have none in the trace. --role and --proposed change it, without recording again; runs
     of it can't be resumed then. `ztune screen --role` leaves the trace as it is. docs/roles.md says what each
     role means.
 
@@ -151,7 +154,7 @@ def roles(
     if as_json:
         _print_json([{**asdict(one), "rule": one.rule if one.proposed else None} for one in found])
         return
-    view.proposals(output.Console(), found)
+    view.proposals(output.Console(), found, everything)
     if any(one.proposed for one in found):
         own = shlex.quote(str(trace))
         output.echo(f"\n`ztune trace roles {own} --proposed` gives them, --role 'GLOB=ROLE' others.")

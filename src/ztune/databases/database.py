@@ -21,7 +21,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from ztune import shipped
 from ztune.databases import entry_points
-from ztune.databases.rules import RoleRule
+from ztune.databases.rules import RoleRule, compile_glob
 from ztune.errors import InputError
 from ztune.onhost.declared import ANY, Declared, KnownClass
 from ztune.onhost.words import DurabilityClass, Role
@@ -43,6 +43,14 @@ def _reference(text: str) -> str:
 def _rule(text: str) -> str:
     try:
         RoleRule.parse(text)
+    except InputError as error:
+        raise ValueError(str(error)) from None
+    return text
+
+
+def _glob(text: str) -> str:
+    try:
+        compile_glob(text, text)
     except InputError as error:
         raise ValueError(str(error)) from None
     return text
@@ -95,6 +103,16 @@ class Files(_Facts):
     rules: tuple[Annotated[str, AfterValidator(_rule)], ...] = Field(
         description="GLOB=ROLE, a later one overrides an earlier one; the role `-`: none."
     )
+    anchors: tuple[Annotated[str, AfterValidator(_glob)], ...] = Field(
+        default=(),
+        description="Globs of files that no other database has. Where none of them is at hand, other files "
+        "that the rules match are not taken for this database's.",
+    )
+    beside: Literal["", "folder", "name"] = Field(
+        default="",
+        description="Where an anchor must be for the rules to match at all: in the file's folder, or there "
+        "with its name up to the ending. Without it a rule gives its role wherever anchors are.",
+    )
     preallocated: tuple[Annotated[str, AfterValidator(_expression)], ...] = Field(
         default=(),
         description=(
@@ -120,6 +138,12 @@ class Files(_Facts):
     def parsed(self) -> tuple[RoleRule, ...]:
         """The rules."""
         return tuple(RoleRule.parse(text) for text in self.rules)
+
+    @property
+    def anchor(self) -> re.Pattern[str] | None:
+        """What a path of one of the anchors looks like, None where there are none."""
+        found = [compile_glob(text, text).pattern for text in self.anchors]
+        return re.compile("|".join(f"(?:{one})" for one in found), re.DOTALL) if found else None
 
 
 class Observed(_Facts):

@@ -32,11 +32,11 @@ class RoleRule:
                 f"the role rule {text!r} names no known role: {role!r} should be one of {', '.join(ROLES)},"
                 f" or {NO_ROLE} for none"
             )
-        return cls(glob, None if role == NO_ROLE else role, _compile(glob, text))
+        return cls(glob, None if role == NO_ROLE else role, compile_glob(glob, text))
 
 
-def _compile(glob: str, rule: str) -> re.Pattern[str]:
-    """Translate a glob; ``\\`` quotes the next character."""
+def compile_glob(glob: str, rule: str) -> re.Pattern[str]:
+    """Translate a glob; ``\\`` quotes the next character. Raises InputError, which names ``rule``."""
     out, i = [], 0
     if not glob.startswith(("/", "**")):
         out.append("(?:.*/)?")

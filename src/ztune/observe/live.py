@@ -65,8 +65,13 @@ class LiveObservation:
         self._mounts.read()
         self._datasets = Places()
         self._mapped_before: set[str] = set()
+        self._mapped_to_read: set[str] = set()
         for pid in self.subject.pids:
-            self._mapped_before |= {file.path for file in mapped_files(pid) if is_storage(file.path)}
+            for file in mapped_files(pid):
+                if file.writable and is_storage(file.path):
+                    self._mapped_before.add(file.path)
+                elif self._rules.role(file.path) is not None and is_storage(file.path):
+                    self._mapped_to_read.add(file.path)
         self._own_before = _own_seconds()
         self._interrupts_before = read_interrupts()
         self._faults_before = procfs.major_faults(self.subject.pids)
@@ -265,7 +270,7 @@ class LiveObservation:
             )
         yield from self._without_role(grouped.groups, reading.message["window_ns"] / 1e9)
         writable = sorted(self._mapped_before | set(grouped.mapped_writable))
-        read_only = sorted(set(grouped.mapped) - set(writable))
+        read_only = sorted((set(grouped.mapped) | self._mapped_to_read) - set(writable))
         for paths, how in ((writable, "written and read"), (read_only, "read")):
             if paths:
                 more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""

@@ -143,7 +143,7 @@ def of(r: Recommendation, flags: Sequence[str] = ()) -> Brief:
 def _without_answer(r: Recommendation, job: str, flags: Sequence[str]) -> Brief:
     """Return the screen of a run whose replays have less than half of what was recorded."""
     found = [said for said in warnings(r) if said.text != r.no_answer]
-    trace = shlex.quote(r.subject.trace)
+    own = shlex.quote(r.subject.trace)
     return Brief(
         head=f"{job}: no answer, since most of what was recorded is in no replay",
         evidence=_evidence(r),
@@ -159,9 +159,9 @@ def _without_answer(r: Recommendation, job: str, flags: Sequence[str]) -> Brief:
         warning=BriefSaid(found[0].text, len(found) - 1, found[0].style) if found else None,
         bought=None,
         commands=(
-            ("Roles", f"ztune trace roles {trace} --proposed"),
-            ("Then", f"ztune screen {trace}"),
-            ("Or, if no", f"ztune screen {trace} --role 'GLOB=-'"),
+            ("Roles", f"ztune trace roles {own} --proposed"),
+            ("Then", f"ztune screen {own}"),
+            ("Or, if no", f"ztune screen {own} --role 'GLOB=-'"),
             *_commands(r, flags)[-1:],
         ),
         no_answer=BriefSaid(r.no_answer, style=SEVERITY["danger"]),

@@ -14,12 +14,11 @@ from ztune.study import Dataset, Study, generic
 from ztune.study.generic import RoleIO, joined
 from ztune.study.layout import MIN_ARC, with_settings
 from ztune.study.reduced import merged, noted, without
-from ztune.trace import enough
+from ztune.trace import enough, left_out
 from ztune.trace.enough import Recorded
 from ztune.trace.figures import GroupSummary, Transfers
 from ztune.trace.manifest import Manifest
 from ztune.trace.one_dataset import Together, together
-from ztune.trace.propose import without_role
 from ztune.trace.reader import Trace
 from ztune.units import format_size
 
@@ -57,7 +56,7 @@ def built_for(trace: Trace, *, arc: bool = False) -> Study:
     size, said = (None, "") if arc else host_arc(manifest)
     notes = [_together_note(pairs)] if pairs else []
     notes += [text for of in datasets if (text := _counted(counted, of).lacks(manifest))]
-    notes += [text for text in (without_role(trace), said) if text]
+    notes += [text for text in (left_out.sentence(trace), said) if text]
     study = generic.build(roles, groups=groups, seen=seen, arc=size, notes=notes)
     _check_left(study, trace)
     return _asking(study, counted)

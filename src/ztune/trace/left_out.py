@@ -106,10 +106,18 @@ def left_out(trace: Trace) -> LeftOut | None:
     return LeftOut(found.bytes, found.syncs, tuple(names[:_NAMED]), len(names[_NAMED:]))
 
 
+def sentence(trace: Trace) -> str:
+    """Return what of ``trace`` is left out, as a sentence; "" where it is little. Raises InputError."""
+    found = left_out(trace)
+    return "" if found is None else found.sentence()
+
+
 def without_role(manifest: Manifest) -> list[int]:
     """Return which files have no role though no rule says so."""
     asked = left_out_as_asked(manifest)
-    return [i for i, file in enumerate(manifest.files) if file.role is None and not asked.knows(file.path)]
+    return [
+        i for i, file in enumerate(manifest.files) if file.role is None and not asked.leaves_out(file.path)
+    ]
 
 
 def kept(trace: Trace) -> dict[str, Any]:

@@ -126,6 +126,10 @@ class Warning_(_Part):
     count: Count = 1
 
 
+UNSEEN = ("shared-mmap", "mmap-reads")
+"""Codes of warnings that files were used through mapped memory: of that a replay has nothing."""
+
+
 class WorkloadInfo(_Part):
     """The workload that ztune itself ran while recording."""
 

@@ -7,12 +7,13 @@ another fails (rename(2), link(2): EXDEV). Where a setting of the database puts 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from ztune.databases.database import of_layouts
 from ztune.onhost.words import ROLES
 from ztune.trace.manifest import Manifest
-from ztune.trace.roles import databases_in
+from ztune.trace.roles import Present, databases_of, names_in
 
 
 @dataclass(frozen=True)
@@ -45,15 +46,21 @@ def together(manifest: Manifest) -> list[Together]:
             folder = _folder(name.path)
             if folder == _folder(file.path) or file.role in by_folder.get(folder, {}):
                 continue
-            for role, beside in by_folder.get(folder, {}).items():
+            for role, other_path in by_folder.get(folder, {}).items():
                 note(
                     file.role,
                     role,
-                    f"the database moved or linked {name.path}, beside {beside} ({role}), to {file.path} "
+                    f"the database moved or linked {name.path}, beside {other_path} ({role}), to {file.path} "
                     f"({file.role}), which can't be done from one dataset to another",
                 )
-    apart = _apart(manifest)
+    present = Present(names_in(manifest))
+    beside: dict[str, list[str]] = {}
+    for file in files:
+        beside.setdefault(_folder(file.path), []).append(file.path)
     for roles in by_folder.values():
+        if len(roles) == 1:
+            continue
+        apart = _apart(beside[_folder(next(iter(roles.values())))], present)
         names = sorted(roles, key=ROLES.index)
         for i, one in enumerate(names):
             for other in names[i + 1 :]:
@@ -67,9 +74,9 @@ def together(manifest: Manifest) -> list[Together]:
     return list(found.values())
 
 
-def _apart(manifest: Manifest) -> Mapping[str, str]:
-    """Return the roles that settings of the recorded databases put elsewhere → the setting."""
-    known = databases_in(manifest)
+def _apart(paths: Iterable[str], present: Present) -> Mapping[str, str]:
+    """Return the roles that settings of the databases with files at ``paths`` put elsewhere → the setting."""
+    known = of_layouts(set(databases_of(paths, present)))
     return {role: setting for one in known for role, setting in one.facts.apart.items()}
 
 

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ztune.databases.rules import RoleRule
 from ztune.trace.figures import GroupSummary
 from ztune.trace.manifest import TraceFile
 from ztune.trace.reader import Trace
-from ztune.trace.roles import known_as, left_out_as_asked
+from ztune.trace.roles import AS_ASKED, Present, known_as, left_out_as_asked, names_in
 from ztune.trace.schema import Op
 from ztune.units import format_size
 
 if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
     from ztune.trace.order import FileOrder
+
+    Floats = npt.NDArray[np.float64]
 
 LEAST_BYTES = 64 << 10
 """Moved by files of one kind in all; less may be a lock, a number of a process or a setting."""
@@ -30,6 +35,14 @@ SMALL = 16 << 10
 """Bytes: writes of a log, unless it is synced, are smaller than this on average."""
 APPENDED = 5
 """Writes of each file: a log that is not synced has as many, and a small file written at once has fewer."""
+MANY = 5
+"""Files of one kind, from which on one sync for each says that they are sorted runs."""
+ONCE = 0.9
+"""Of the files of a kind: so many have one sync, as the last ones' may come after the recording."""
+PARTLY = 0.1
+"""Of the written bytes, or of the syncs: where rules know some files, and kinds that none knows and that look
+like a database's have more than this, their roles are told from use too. Below it a log of text or a spool of
+an application's is likelier than the database's other half."""
 LEFT_OUT = 0.05
 """Of all bytes that were read and written: files of one kind without a role that moved so much are named."""
 PROPOSED = "proposed-roles"
@@ -57,6 +70,8 @@ class RoleProposal:
     written: int
     syncs: int
     by_use: bool
+    otherwise: tuple[str, str] | None = None
+    """The well-known layout whose rule says another role than they have, and that role."""
 
     @property
     def rule(self) -> str:
@@ -74,7 +89,8 @@ def proposals(trace: Trace) -> list[RoleProposal]:
     from ztune.trace.order import orders
     from ztune.trace.summary import summarise
 
-    rules = left_out_as_asked(trace.manifest)
+    names = names_in(trace.manifest)
+    rules, present = left_out_as_asked(trace.manifest), Present(names)
     entries: dict[str, list[TraceFile]] = {}  # several that had a name one after the other
     for file in trace.manifest.files:
         entries.setdefault(file.path, []).append(file)
@@ -84,7 +100,7 @@ def proposals(trace: Trace) -> list[RoleProposal]:
     used = orders(trace, {file.id: file.size_start for file in in_order})
     taken = any(warning.code == PROPOSED for warning in trace.manifest.warnings)
     for group in every:
-        left_out = group.role is None and rules.knows(group.name)
+        left_out = group.role is None and rules.leaves_out(group.name)
         kinds.setdefault((kind_of(group.name), group.role, left_out), []).append(group)
     found = [
         _proposal(
@@ -95,6 +111,7 @@ def proposals(trace: Trace) -> list[RoleProposal]:
             [file for name in dict.fromkeys(g.name for g in groups) for file in entries[name]],
             used,
             taken,
+            present,
         )
         for (glob, role, left_out), groups in kinds.items()
     ]
@@ -106,30 +123,86 @@ def as_rules(found: Sequence[RoleProposal]) -> list[RoleRule]:
     return [RoleRule.parse(one.rule) for one in found if one.role is None and one.proposed is not None]
 
 
-def without_role(trace: Trace) -> str:
-    """Return, as a sentence, which files without a role moved much, though no rule says that they have none;
-    "" where there are none, and where no file has a role. Raises InputError if the trace is damaged.
+def rest(trace: Trace, *, asked: bool = False) -> list[RoleProposal]:
+    """Return the kinds of files that get a role unasked, though others have one: those that a rule knows by
+    now, also where they have another that was told from use; and where they matter (`PARTLY`) those that no
+    rule knows and that look like a database's. None in a recording of ztune's own, whose roles are given, and
+    where the user left files out, unless ``asked``: what they left out is known then.
+
+    Raises InputError if the trace is damaged.
     """
+    manifest = trace.manifest
+    if manifest.workload is not None:
+        return []
+    if not asked and manifest.environment.get(AS_ASKED):
+        return []
+    if not _may_have_a_rest(trace):
+        return []
+    found = proposals(trace)
+    told = [w.message for w in manifest.warnings if w.code == PROPOSED]
+    mistaken = [
+        replace(one, role=None, proposed=one.otherwise[1], known_as=one.otherwise[0])
+        for one in found
+        if one.otherwise and any(f"{one.glob} {one.role} (" in message for message in told)
+    ]
+    ours = [one for one in found if one.role is not None]
+    known = [one for one in found if one.role is None and one.proposed and one.known_as]
+    known += mistaken
+    if not ours and not known:
+        return []
+    folders = {one.glob.rpartition("/")[0] for one in (*ours, *known)}
+    unknown = [one for one in found if one.role is None and one.proposed and not one.known_as]
+    written = [one for one in unknown if _looks_like_a_databases(one)]
+    folders |= {one.glob.rpartition("/")[0] for one in written}
+    every = (*ours, *known, *written)
+    if not (
+        sum(one.written for one in written) > PARTLY * sum(one.written for one in every)
+        or sum(one.syncs for one in written) > PARTLY * sum(one.syncs for one in every)
+    ):
+        return known
+    beside = [one for one in unknown if not one.written and one.glob.rpartition("/")[0] in folders]
+    taken = {id(one) for one in (*known, *written, *beside)}
+    return [one for one in (*mistaken, *found) if id(one) in taken]
+
+
+def _may_have_a_rest(trace: Trace) -> bool:
+    """Say whether to look closer: most recordings have none, and all calls of large ones take a while."""
     import numpy as np  # here, as elsewhere: the command line's help takes no NumPy
 
-    every, rules = trace.manifest.files, left_out_as_asked(trace.manifest)
-    lone = [i for i, file in enumerate(every) if file.role is None and not rules.knows(file.path)]
-    if not lone or all(file.role is None for file in every):
-        return ""
-    moved = np.zeros(len(every))
+    manifest = trace.manifest
+    rules, present = left_out_as_asked(manifest), Present(names_in(manifest))
+    told = any(warning.code == PROPOSED for warning in manifest.warnings)
+    for file in manifest.files:
+        known = known_as(file.path, present)
+        if known is not None and known[1] is not None and known[1] != file.role and (told or not file.role):
+            return True
+    alone = [file.role is None and not rules.leaves_out(file.path) for file in manifest.files]
+    lone, role = np.array(alone, bool), np.array([file.role is not None for file in manifest.files], bool)
+    if not lone.any() or not role.any():
+        return False
+    _, written, syncs = _totals(trace)
+    return any(float(done[lone].sum()) > PARTLY * float(done[lone | role].sum()) for done in (written, syncs))
+
+
+def _totals(trace: Trace) -> tuple[Floats, Floats, Floats]:
+    """Return for each file the bytes read, written and copied, those written, and the syncs."""
+    import numpy as np
+
+    length = len(trace.manifest.files)
+    moved, written, syncs = np.zeros(length), np.zeros(length), np.zeros(length)
     for part in trace.parts("op", "file", "size"):
-        calls = np.isin(part["op"], (Op.READ, Op.WRITE, Op.COPY))
-        moved += np.bincount(part["file"][calls], weights=part["size"][calls], minlength=len(every))
-    bytes_by_path: dict[str, float] = {}
-    for i in lone:
-        bytes_by_path[every[i].path] = bytes_by_path.get(every[i].path, 0.0) + float(moved[i])
-    named, share = unknown_kinds(bytes_by_path, float(moved.sum()))
-    if not named:
-        return ""
-    return (
-        f"Left out: {named}, with {share:.0%} of the recorded bytes. No rule knows "
-        f"them, so they have no role, and nothing here is about them; `ztune trace roles` proposes one."
-    )
+        op, file, size = part["op"], part["file"], part["size"]
+        for into, ops in ((moved, (Op.READ, Op.WRITE, Op.COPY)), (written, (Op.WRITE,))):
+            calls = np.isin(op, ops)
+            into += np.bincount(file[calls], weights=size[calls], minlength=length)
+        calls = np.isin(op, (Op.FSYNC, Op.FDATASYNC, Op.MSYNC)) & (file >= 0)
+        syncs += np.bincount(file[calls], minlength=length)
+    return moved, written, syncs
+
+
+def _looks_like_a_databases(one: RoleProposal) -> bool:
+    """Say so of what is written, but not of what may be a log of text, or a copy that somebody else makes."""
+    return one.written > 0 and (one.syncs > 0 or one.proposed in ("data", "temp"))
 
 
 def unknown_kinds(moved: Mapping[str, float], whole: float) -> tuple[str, float]:
@@ -165,11 +238,19 @@ def _proposal(
     files: Sequence[TraceFile],
     used: Mapping[int, FileOrder],
     taken: bool,
+    present: Present,
 ) -> RoleProposal:
     proposed, why = _by_use(groups, files, [used[file.id] for file in files if file.id in used])
     if left_out:
         proposed, why = None, "no file of a database"
-    known = _known_as(groups[0].name, role, left_out)
+    known, otherwise = "", None
+    if (rule := known_as(groups[0].name, present)) is not None:
+        if rule[1] == role and (role or left_out):
+            known = rule[0]
+        elif role is None and not left_out:  # since the recording there is a rule
+            known, proposed = rule
+        elif rule[1] is not None:
+            otherwise = (rule[0], rule[1])
     return RoleProposal(
         glob=glob,
         files=len(groups),
@@ -181,12 +262,8 @@ def _proposal(
         written=sum(g.writes.bytes for g in groups),
         syncs=sum(g.syncs for g in groups),
         by_use=taken and not known and role is not None and role == proposed,
+        otherwise=otherwise,
     )
-
-
-def _known_as(path: str, role: str | None, left_out: bool) -> str:
-    found = known_as(path)
-    return found[0] if found is not None and found[1] == role and (role or left_out) else ""
 
 
 def _by_use(
@@ -210,8 +287,13 @@ def _by_use(
     over = sum(g.overwritten_bytes for g in groups) / written if written else 0.0
     synced = sum(g.sync_writes for g in groups) / writes
     each = written / writes
-    if all(file.created and file.deleted for file in files):
+    # Nobody waits until a file is on the disk that may be lost at a power cut.
+    gone = all(file.created and file.deleted for file in files)
+    if gone and not syncs and not synced:
         return "temp", "made and removed again"
+    # What is written is seen at once through a mapping: so pages are read, and no log is.
+    if any(g.operations.get("mmap") for g in groups):
+        return "data", f"written in pieces of {about(each)}, and mapped into memory"
     if writes_on >= IN_SEQUENCE:
         if any(one.written_here_and_there for one in used):
             return "data", "written from front to back, and also here and there"
@@ -220,8 +302,12 @@ def _by_use(
             if any(one.then_read_here_and_there for one in used):
                 return "data", "written from front to back, then read here and there"
             return "wal", f"written from front to back in pieces of {about(each)}, {syncs:,} syncs"
+        if gone and not reads and len(names) < len(groups):
+            return "wal", f"written from front to back and synced, removed, and begun anew, {syncs:,} syncs"
         if over >= IN_PLACE:
             return "data", f"written over from front to back, in pieces of {about(each)}"
+        if not reads and _runs(groups, files):
+            return "data", f"{len(names):,} files, each written once and synced"
         if not reads and each < SMALL and writes >= APPENDED * len(groups):
             return "wal", f"appended in pieces of {about(each)}, not read"
         if reads:
@@ -230,6 +316,19 @@ def _by_use(
     if over >= IN_PLACE:
         return "data", f"overwritten in place, in pieces of {about(each)}"
     return "data", f"written here and there, in pieces of {about(each)}"
+
+
+def _runs(groups: Sequence[GroupSummary], files: Sequence[TraceFile]) -> bool:
+    """Say whether many are new, synced once, and not written again: sorted runs, which may be read by mapping
+    them. A log has a sync for each commit, not for each file.
+    """
+    written = [g for g in groups if g.writes.count]
+    names = {g.name for g in written}
+    return (
+        len(names) >= MANY
+        and all(file.created for file in files if file.path in names)
+        and sum(g.syncs == 1 for g in written) >= ONCE * len(written)
+    )
 
 
 def about(size: float) -> str:

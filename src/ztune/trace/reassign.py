@@ -26,7 +26,7 @@ from ztune.trace.manifest import (
     Warning_,
     write_synced,
 )
-from ztune.trace.propose import PROPOSED, RoleProposal
+from ztune.trace.propose import PROPOSED, RoleProposal, as_rules, rest
 from ztune.trace.reader import Trace
 from ztune.trace.roles import AS_ASKED, RoleRules, asked_out
 from ztune.trace.schema import VERSION
@@ -39,10 +39,15 @@ Say = Callable[[str], None]
 
 
 def with_roles(
-    trace: Trace, rules: Sequence[RoleRule], note: str = "", say: Say = lambda _: None
+    trace: Trace,
+    rules: Sequence[RoleRule],
+    note: str = "",
+    say: Say = lambda _: None,
+    *,
+    kept_notes: bool = False,
 ) -> Manifest:
     """Return the manifest of ``trace`` with the roles that ``rules`` give; files that none matches keep
-    theirs. ``note``: a warning that the trace keeps of it.
+    theirs. ``note``: a warning that the trace keeps of it; ``kept_notes``: beside what it said before.
 
     How the files of a role compress is measured anew where that changed and they are still there, else what
     was measured of the files' earlier role stands for it. Raises InputError where a rule matches no file.
@@ -79,7 +84,7 @@ def with_roles(
         now = with_embedded(now)
         for role in changed:
             measured += [entry for entry in found if entry.role == role] or _stand_in(manifest, now, role)
-    warnings = [w for w in manifest.warnings if w.code != PROPOSED]
+    warnings = [w for w in manifest.warnings if kept_notes or w.code != PROPOSED]
     if note:
         warnings.append(Warning_(code=PROPOSED, message=note))
     out = [*(manifest.environment.get(AS_ASKED) or []), *asked_out(rules)]
@@ -113,12 +118,54 @@ def unmeasured(manifest: Manifest) -> str:
 
 def sentence(found: Sequence[RoleProposal]) -> str:
     """Return, for a trace's warnings, which roles of ``found`` were taken."""
-    taken = [f"{one.glob} {one.proposed} ({one.why})" for one in found if one.role is None and one.proposed]
-    more = f"; and {len(taken) - _MOST} more kinds" if len(taken) > _MOST else ""
-    return (
-        "Roles were told from what the files do, since no rule knows them: "
-        f"{'; '.join(taken[:_MOST])}{more}. `ztune trace roles` shows and changes them."
-    )
+    taken = [one for one in found if one.role is None and one.proposed]
+    by_use = [f"{one.glob} {one.proposed} ({one.why})" for one in taken if not one.known_as]
+    by_rule = [f"{one.glob} {one.proposed} (rule: {one.known_as})" for one in taken if one.known_as]
+    said = []
+    if by_use:
+        said.append(f"Roles were told from what the files do, since no rule knows them: {_some(by_use)}.")
+    if by_rule:
+        said.append(f"Rules know files that had no role, or another, in the recording: {_some(by_rule)}.")
+    return f"{' '.join(said)} `ztune trace roles` shows and changes them."
+
+
+def _some(kinds: Sequence[str]) -> str:
+    return "; ".join(kinds[:_MOST]) + (f"; and {len(kinds) - _MOST} more kinds" if len(kinds) > _MOST else "")
+
+
+def not_given(
+    found: Sequence[RoleProposal], given: Sequence[RoleRule], entries: Sequence[TraceFile]
+) -> list[RoleProposal]:
+    """Return those kinds of ``found`` of which the user's rules ``given`` do not know all files."""
+    theirs = RoleRules(given, builtin=False)
+    left = [_path(entry) for entry in entries if not theirs.knows(_path(entry))]
+    return [
+        one
+        for one in found
+        if one.proposed is None or any(RoleRule.parse(one.rule).pattern.fullmatch(path) for path in left)
+    ]
+
+
+def told_unasked(trace: Trace, given: Sequence[RoleRule] = ()) -> tuple[Trace, str]:
+    """Return ``trace`` with roles for the `rest` of its files, beside it, and a sentence that says so: a
+    screening of a part of a database must not look like one of all. Without a rest: the trace, and "".
+
+    ``given``: the user's rules, which go first. Raises InputError where it can't be read or written.
+    """
+    if any(rule.role is None for rule in given):
+        return trace, ""
+    found = not_given(rest(trace), given, trace.manifest.files)
+    if not found:
+        return trace, ""
+    note, rules = sentence(found), as_rules(found)
+    # Named by what is asked: how live files compress changes, and a run of this trace is to be resumed.
+    asked = hashlib.sha256(
+        "\n".join([trace.sha, *(f"{r.glob}={r.role}" for r in rules)]).encode()
+    ).hexdigest()
+    path = _beside(trace, asked)
+    if path.exists():
+        return Trace.open(path), note
+    return beside(trace, with_roles(trace, rules, note, kept_notes=True), path), note
 
 
 def check_changeable(trace: Trace) -> None:
@@ -148,14 +195,15 @@ def change(trace: Trace, manifest: Manifest) -> Trace:
     return Trace.open(trace.path)
 
 
-def beside(trace: Trace, manifest: Manifest) -> Trace:
+def beside(trace: Trace, manifest: Manifest, path: Path | None = None) -> Trace:
     """Return a trace of the same events with ``manifest``, kept in the state directory; ``trace`` stays.
 
-    The same roles give the same trace. Raises InputError where it can't be written.
+    The same roles give the same trace, at ``path`` where it is given. Raises InputError where it can't be
+    written.
     """
     text = manifest.to_json()
-    sha = hashlib.sha256(text.encode()).hexdigest()
-    path = paths.traces() / f"{trace.name}-roles-{sha[:12]}.trace"
+    if path is None:
+        path = _beside(trace, hashlib.sha256(text.encode()).hexdigest())
     if not path.exists():
         try:
             with shared_files.replacing(path) as partial:
@@ -168,6 +216,10 @@ def beside(trace: Trace, manifest: Manifest) -> Trace:
         except OSError as error:
             raise unwritten(path, error) from None
     return Trace.open(path)
+
+
+def _beside(trace: Trace, sha: str) -> Path:
+    return paths.traces() / f"{trace.name}-roles-{sha[:12]}.trace"
 
 
 def _linked(source: Path, target: Path) -> None:

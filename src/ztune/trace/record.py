@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import itertools
 import json
 import os
 import platform
@@ -24,6 +25,7 @@ import numpy.typing as npt
 
 from ztune.databases.rules import NO_ROLE
 from ztune.errors import InputError, MissingError, ZtuneError, reason
+from ztune.onhost.host import noatime
 from ztune.trace import headroom, rights
 from ztune.trace.compressibility import TOUCHED, sample_files, with_embedded
 from ztune.trace.headroom import Headroom
@@ -44,7 +46,7 @@ from ztune.trace.recorders.files import UNKNOWN, FileTable, Mounts, Selection, i
 from ztune.trace.recorders.processes import MappedFile, mapped_files
 from ztune.trace.recorders.recorder import MMAP_READ, Harvest, RecorderSession, Start
 from ztune.trace.regions import REGION, WHOLE_BYTES, Tally, kept, sampled_files
-from ztune.trace.roles import AS_ASKED, RoleRules, asked_out
+from ztune.trace.roles import AS_ASKED, RoleRules, asked_out, several_use
 from ztune.trace.schema import Op
 from ztune.trace.spool import Part, Rows
 from ztune.trace.touched import TouchedBlocks
@@ -68,6 +70,8 @@ _BEGUN = "recording.json"
 _RAW = ("events.raw", "files.raw", "tallies.raw", _BEGUN)  # all that a trace is made of
 _GROWING = ("events.raw", "files.raw")
 _SCRATCH = ("events.raw", "strace.fifo")
+_FOLDERS_BESIDE = 256  # with names that several databases use
+_SECONDS_BESIDE = 2.0  # to list what is in these
 SEED = 1  # of the choice of blocks whose compressibility is measured
 
 
@@ -347,9 +351,12 @@ class _Recorded:
     ) -> Trace:
         """Write the trace and return it. Raises InputError."""
         self.say("reading what was recorded")
-        mapped = [(m, self.table.entered(0, m.path, m.dev, m.ino, m.size)) for m in self.mapped]
+        before = [(m, self.table.entered(0, m.path, m.dev, m.ino, m.size)) for m in self.mapped]
+        mapped = [(m, number) for m, number in before if m.writable]
+        self.rules = self.rules.among(self._names())
         highest, used, only_read = _used(harvest.rows())
         used.update(number for _, number in mapped)
+        only_read.update(number for m, number in before if not m.writable)
         used.update(number for number in only_read if self._plays_a_role(number))
         used.update(self._warmed())
         beside = self._untouched(used)
@@ -377,18 +384,19 @@ class _Recorded:
         touched = TouchedBlocks(selection.files, TOUCHED, SEED)
         at_start = [(m, selection.ids[number]) for m, number in mapped if number in selection.ids]
         mappings = Counter(file for _, file in at_start)
-        lost = 0
+        lost, written = 0, set[int]()
         for part in harvest.parts:
             rows = _resolved(part(), selection.numbers)
             lost += int(np.count_nonzero(rows["file"] == UNKNOWN))
             mappings.update(rows["file"][(rows["op"] == Op.MMAP) & (rows["file"] >= 0)].tolist())
+            written.update(np.unique(rows["file"][rows["op"] == Op.WRITE]).tolist())
             touched.add(rows[rows["file"] >= 0])
             self.writer.add_part(partial(known, part))
         self.writer.add_rows(_extra_rows(selection, at_start))
         dropped = harvest.dropped + lost
         warnings = [
             *harvest.warnings,
-            *_mapping_warnings(selection, mappings, only_read, self.rules),
+            *_mapping_warnings(selection, mappings, only_read, written, self.rules),
             *([_dropped_warning(dropped)] if dropped else []),
             *([_full_warning(harvest, self.max_bytes, self.disk_full)] if harvest.full else []),
             *([_COLD] if self.pids and self.warmth is None else []),
@@ -485,6 +493,23 @@ class _Recorded:
         """Return which files the user left out, as a trace keeps it: they are not said to lack a role."""
         globs = asked_out(self.rules.rules)
         return {AS_ASKED: globs} if globs else {}
+
+    def _names(self) -> Iterator[str]:
+        """Yield the names of the files that were seen, and of those that lie beside them: whose a name is
+        that several databases use is told by others, which may have been left alone.
+        """
+        folders: dict[str, None] = {}
+        for entry in self.table.entries:
+            yield entry.path
+            for name in entry.names:
+                yield name.path
+            if is_storage(entry.path) and several_use(entry.path):
+                folders[entry.path.rpartition("/")[0] or "/"] = None
+        until = time.monotonic() + _SECONDS_BESIDE
+        for folder in itertools.islice(folders, _FOLDERS_BESIDE):
+            with contextlib.suppress(OSError, ValueError), noatime.entries(folder) as entries:
+                for found in itertools.takewhile(lambda _: time.monotonic() < until, entries):
+                    yield f"{folder.rstrip('/')}/{found.name}"
 
     def _plays_a_role(self, number: int) -> bool:
         entry = self.table.numbered(number)
@@ -687,11 +712,20 @@ def _extra_rows(selection: Selection, at_start: list[tuple[MappedFile, int]]) ->
 
 
 def _mapping_warnings(
-    selection: Selection, mappings: Mapping[int, int], only_read: set[int], rules: RoleRules
+    selection: Selection,
+    mappings: Mapping[int, int],
+    only_read: set[int],
+    written_by_calls: Set[int],
+    rules: RoleRules,
 ) -> list[Warning_]:
-    # SQLite's -shm is an index in shared memory; what counts is in the database and the WAL.
+    # SQLite's -shm is an index in shared memory; what counts is in the database and the WAL. Others have such
+    # files too, LMDB's and Firebird's locks among them, and rules leave them out.
     files = selection.files
-    written = {id_: count for id_, count in mappings.items() if not files[id_].path.endswith("-shm")}
+    written = {
+        id_: count
+        for id_, count in mappings.items()
+        if not files[id_].path.endswith("-shm") and not rules.leaves_out(files[id_].path)
+    }
     warnings = []
     if written:
         warnings.append(
@@ -705,8 +739,9 @@ def _mapping_warnings(
     read = {selection.ids[n]: 1 for n in only_read if n in selection.ids}
 
     def may_matter(file: TraceFile) -> bool:
-        """Say whether it has a role, or may get one later: a program or a library is not made meanwhile."""
-        return file.role is not None or (file.created and not rules.knows(file.path))
+        """Say whether it has a role, or may get one later: no program or library is made or written then."""
+        changed = file.created or file.id in written_by_calls
+        return file.role is not None or (changed and not rules.knows(file.path))
 
     read = {id_: 1 for id_ in read if may_matter(files[id_]) and id_ not in mappings}
     if read:

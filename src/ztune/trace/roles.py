@@ -22,12 +22,15 @@ _DELETED = " (deleted)"  # what /proc/PID/fd appends to the name of a removed fi
 
 
 class RoleRules:
-    """An ordered set of rules."""
+    """An ordered set of rules. ``present``: which databases' own files are at hand, where that is known."""
 
-    def __init__(self, rules: Sequence[RoleRule] = (), *, builtin: bool = True) -> None:
+    def __init__(
+        self, rules: Sequence[RoleRule] = (), *, builtin: bool = True, present: Present | None = None
+    ) -> None:
         self.rules = tuple(rules)
         self.builtin = builtin
-        self._reversed = tuple(reversed((*_builtin(), *rules) if builtin else tuple(rules)))
+        self._reversed = tuple(reversed(self.rules))
+        self._present = present
 
     @classmethod
     def parse(cls, texts: Iterable[str] = (), *, builtin: bool = True) -> RoleRules:
@@ -48,6 +51,10 @@ class RoleRules:
             rules += [RoleRule.parse(f"{glob.rstrip('/')}/**={role}"), RoleRule.parse(f"{glob}={role}")]
         return cls(rules, builtin=builtin)
 
+    def among(self, paths: Iterable[str]) -> RoleRules:
+        """Return these rules where the files at ``paths`` are at hand: they tell whose file a name is."""
+        return RoleRules(self.rules, builtin=self.builtin, present=Present(paths)) if self.builtin else self
+
     def role(self, path: str) -> str | None:
         """Return the role of the file at ``path``, or None if no rule matches or the last match says none."""
         rule = self._match(path)
@@ -57,9 +64,47 @@ class RoleRules:
         """Say whether a rule matches the file at ``path``, be it to say that it has no role."""
         return self._match(path) is not None
 
+    def leaves_out(self, path: str) -> bool:
+        """Say whether a rule says that the file at ``path`` has no role."""
+        rule = self._match(path)
+        return rule is not None and rule.role is None
+
     def _match(self, path: str) -> RoleRule | None:
         path = path.removesuffix(_DELETED)
-        return next((rule for rule in self._reversed if rule.pattern.fullmatch(path)), None)
+        mine = next((rule for rule in self._reversed if rule.pattern.fullmatch(path)), None)
+        if mine is not None or not self.builtin:
+            return mine
+        found = _known(path, self._present)
+        return None if found is None else found.rule
+
+
+class Present:
+    """Where the files are that only one well-known layout has: they say whose a name is that several use."""
+
+    def __init__(self, paths: Iterable[str] = ()) -> None:
+        self._names: dict[str, dict[str, list[str]]] = {}  # layout → folder → names of its anchors
+        for path in paths:
+            whole = path.removesuffix(_DELETED)
+            for layout in _anchored():
+                if layout.anchor is not None and layout.anchor.fullmatch(whole):
+                    folder, _, name = whole.rpartition("/")
+                    names = self._names.setdefault(layout.name, {}).setdefault(folder, [])
+                    names.append(name.rpartition(".")[0] or name)
+
+    def fits(self, layout: KnownLayout, path: str) -> int:
+        """Return 2 where nothing speaks against a file at ``path`` being the layout's, 1 where its own files
+        are elsewhere, 0 where there are none, -1 where it is none of its.
+        """
+        if layout.anchor is None:
+            return 2
+        folder, _, name = path.rpartition("/")
+        folders = self._names.get(layout.name, {})
+        near = folders.get(folder, ())
+        if layout.beside == "name":
+            return 2 if any(name.startswith(f"{one}.") for one in near) else -1
+        if near or layout.anchor.fullmatch(path):
+            return 2
+        return -1 if layout.beside else 1 if folders else 0
 
 
 AS_ASKED = "left_out"
@@ -75,7 +120,7 @@ def left_out_as_asked(manifest: Manifest) -> RoleRules:
     """Return the rules of well-known layouts, and those by which the user left files of the trace out."""
     globs = manifest.environment.get(AS_ASKED)
     known = [glob for glob in globs if isinstance(glob, str)] if isinstance(globs, list) else []
-    return RoleRules.parse(f"{glob}={NO_ROLE}" for glob in known)
+    return RoleRules.parse(f"{glob}={NO_ROLE}" for glob in known).among(names_in(manifest))
 
 
 @dataclass(frozen=True)
@@ -85,6 +130,9 @@ class KnownLayout:
     name: str
     source: str
     rules: tuple[RoleRule, ...]
+    anchor: re.Pattern[str] | None = None
+    """What a file looks like that only it has; None: its rules need none."""
+    beside: str = ""
 
 
 @functools.cache
@@ -103,34 +151,80 @@ def known_layouts() -> tuple[KnownLayout, ...]:
         [Files.model_validate(entry) for entry in general[key]] for key in ("weakest", "strongest")
     )
     return tuple(
-        KnownLayout(files.name, files.source, files.parsed) for files in (*weakest, *between, *strongest)
+        KnownLayout(files.name, files.source, files.parsed, files.anchor, files.beside)
+        for files in (*weakest, *between, *strongest)
     )
 
 
-def databases_of(paths: Iterable[str]) -> Iterator[str]:
-    """Give for each of ``paths`` that is a well-known layout's the layout's name."""
-    yield from (found[0] for found in map(known_as, paths) if found is not None)
+def databases_of(paths: Iterable[str], present: Present) -> Iterator[str]:
+    """Give for each of ``paths`` that is a well-known layout's the layout's name: a name that several
+    databases use is taken for one's only where its own files are ``present``.
+    """
+    for path in paths:
+        found = _known(path.removesuffix(_DELETED), present)
+        if found is not None and found.sure:
+            yield found.layout.name
 
 
 def databases_in(manifest: Manifest) -> list[Database]:
     """Return the databases that a recording is of, by their files: a live one says of itself nothing else."""
-    return of_layouts(set(databases_of(file.path for file in manifest.files if file.role is not None)))
+    played = (file.path for file in manifest.files if file.role is not None)
+    return of_layouts(set(databases_of(played, Present(names_in(manifest)))))
 
 
-def known_as(path: str) -> tuple[str, str | None] | None:
-    """Return the name of the well-known layout that the file at ``path`` belongs to, and its role there."""
+def names_in(manifest: Manifest) -> list[str]:
+    """Return the names that the files of a recording had."""
+    return [name for file in manifest.files for name in {file.path, *(one.path for one in file.names)}]
+
+
+def known_as(path: str, present: Present | None = None) -> tuple[str, str | None] | None:
+    """Return the name of the well-known layout that the file at ``path`` belongs to, and its role there.
+
+    In place of the name the rule's glob, where several have such names and its own files are not ``present``.
+    """
+    found = _known(path.removesuffix(_DELETED), present)
+    return None if found is None else (found.layout.name if found.sure else found.rule.glob, found.rule.role)
+
+
+def several_use(path: str) -> bool:
+    """Say whether the file at ``path`` has a name that is a database's only where that has others beside."""
     whole = path.removesuffix(_DELETED)
-    return next(((name, rule.role) for name, rule in _backwards() if rule.pattern.fullmatch(whole)), None)
+    return any(rule.pattern.fullmatch(whole) for layout in _anchored() for rule in layout.rules)
+
+
+@dataclass(frozen=True)
+class _Known:
+    layout: KnownLayout
+    rule: RoleRule
+    sure: bool
+    """Whether the file is taken for the layout's, or only its name is like one's."""
+
+
+def _known(path: str, present: Present | None) -> _Known | None:
+    """Return the rule of well-known layouts for the file at ``path``: of several the first whose own files
+    are beside it, then elsewhere. Where it is not known what is present, all are taken to be there.
+    """
+    best, fits = None, -1
+    here = Present([path]) if present is None else present
+    for layout, rule in _backwards():
+        if not rule.pattern.fullmatch(path):
+            continue
+        found = here.fits(layout, path)
+        if present is None and found >= 0:
+            found = 2
+        if found > fits:
+            best, fits = _Known(layout, rule, found > 0), found
+        if fits == 2:
+            break
+    return best
 
 
 @functools.cache
-def _backwards() -> tuple[tuple[str, RoleRule], ...]:
+def _anchored() -> tuple[KnownLayout, ...]:
+    return tuple(layout for layout in known_layouts() if layout.anchor is not None)
+
+
+@functools.cache
+def _backwards() -> tuple[tuple[KnownLayout, RoleRule], ...]:
     """Layout and rule, of all; a later one overrides an earlier one, so that the first that matches tells."""
-    return tuple(
-        (layout.name, rule) for layout in reversed(known_layouts()) for rule in reversed(layout.rules)
-    )
-
-
-@functools.cache
-def _builtin() -> tuple[RoleRule, ...]:
-    return tuple(rule for layout in known_layouts() for rule in layout.rules)
+    return tuple((layout, rule) for layout in reversed(known_layouts()) for rule in reversed(layout.rules))

@@ -372,14 +372,18 @@ def sparkline(values: Sequence[float], width: int, unicode: bool = True) -> str:
     return "".join(marks[0] if not mean else marks[max(1, round(mean / most * 8))] for mean in means)
 
 
-def proposals(console: Console, found: Sequence[RoleProposal]) -> None:
-    """Print the files of a trace by kind, with their roles, those that are proposed, and what they do."""
+def proposals(console: Console, found: Sequence[RoleProposal], everything: bool = True) -> None:
+    """Print the files of a trace by kind, with their roles, those that are proposed, and what they do.
+
+    Without ``everything`` only those with either, if there are any, and how many more there are.
+    """
     if not found:
         _no_files(console)
-    folder = common_folder(one.glob for one in found)
+    shown = [one for one in found if everything or one.role or one.proposed] or found
+    folder = common_folder(one.glob for one in shown)
     table = _table("role", figures=("files", "written", "read", "syncs"))
     table.add_column("files named, and what they do", overflow="fold")
-    for one in found:
+    for one in shown:
         role = (
             Text(one.role) if one.role else Text(f"{one.proposed}?" if one.proposed else "-", style="yellow")
         )
@@ -389,17 +393,29 @@ def proposals(console: Console, found: Sequence[RoleProposal]) -> None:
             size(one.written),
             size(one.read),
             count(one.syncs),
-            Text.assemble(one.glob[len(folder) :].lstrip("/"), "\n", (f"{one.why}{_by(one)}", "dim")),
+            Text.assemble(
+                one.glob[len(folder) :].lstrip("/") if folder else one.glob,
+                "\n",
+                (f"{one.why}{_by(one)}", "dim"),
+            ),
         )
     where = f", below {folder}" if folder else ""
     _titled(console, f"Files, most bytes moved first{where}", table)
+    if len(shown) < len(found):
+        more = [one for one in found if one not in shown]
+        written, read = sum(one.written for one in more), sum(one.read for one in more)
+        console.print(
+            f"\nWithout a role, and none is proposed: {counted(len(more), 'kind')} of files more, with "
+            f"{size(written)} written and {size(read)} read. --all lists them."
+        )
 
 
 def _by(one: RoleProposal) -> str:
     """Say who gave the files their role."""
     if one.known_as:
         return f"; rule: {one.known_as}"
-    return "; role told from this" if one.by_use else "; role given" if one.role else ""
+    given = "; role told from this" if one.by_use else "; role given" if one.role else ""
+    return given + (f", where rule {one.otherwise[0]} says {one.otherwise[1]}" if one.otherwise else "")
 
 
 def file_list(console: Console, manifest: Manifest, role: str | None) -> None:

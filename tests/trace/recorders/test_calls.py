@@ -204,6 +204,7 @@ def test_shared_mappings_are_named_in_a_warning(work: Path, recorder: str) -> No
     (work / "a").write_bytes(bytes(16384))
     (work / "r.sst").write_bytes(bytes(16384))
     (work / "t-shm").write_bytes(bytes(16384))
+    (work / "lock.mdb").write_bytes(bytes(16384))
     (work / "old.unknown").write_bytes(bytes(16384))
     seen = run_python(
         """
@@ -213,6 +214,7 @@ m.flush(4096, 4096)
 mmap.mmap(f, 4096, flags=mmap.MAP_PRIVATE)
 mmap.mmap(os.open("r.sst", os.O_RDONLY), 4096, prot=mmap.PROT_READ)
 mmap.mmap(os.open("t-shm", os.O_RDWR), 4096)
+mmap.mmap(os.open("lock.mdb", os.O_RDWR), 4096)
 n = os.open("new.unknown", os.O_RDWR | os.O_CREAT); os.write(n, b"x" * 4096)
 mmap.mmap(n, 4096, prot=mmap.PROT_READ)
 o = os.open("old.unknown", os.O_RDONLY); os.read(o, 100)
@@ -229,6 +231,7 @@ mmap.mmap(o, 4096, prot=mmap.PROT_READ)
     assert str(work / "new.unknown") in warnings["mmap-reads"].message
     assert "old.unknown" not in warnings["mmap-reads"].message
     assert "t-shm" not in warnings["shared-mmap"].message
+    assert "lock.mdb" not in warnings["shared-mmap"].message
 
 
 def test_children_threads_and_shared_positions(work: Path, recorder: str) -> None:

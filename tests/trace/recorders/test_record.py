@@ -91,6 +91,67 @@ def test_descendants_of_a_running_process(work: Path, recorder: str, writer: sub
     assert writer.poll() is None
 
 
+MAPS = """
+import mmap, os, sys, time
+os.chdir(sys.argv[1])
+for name in ("app.db", "main.v7", "library"):
+    f = os.open(name, os.O_RDWR | os.O_CREAT); os.write(f, bytes(8192))
+    globals()[name] = mmap.mmap(f, 8192, prot=mmap.PROT_READ)
+f = os.open("main.v7", os.O_RDWR)
+open("ready", "w").close()
+while True:
+    os.pwrite(f, b"x" * 100, 0); os.fsync(f); time.sleep(0.002)
+"""
+
+
+def test_reads_through_mappings_made_before_are_warned_of(work: Path, recorder: str) -> None:
+    """As those made meanwhile are: a file with a role, or that is written, and no library."""
+    process = subprocess.Popen([sys.executable, "-I", "-c", MAPS, str(work)], start_new_session=True)
+    try:
+        until((work / "ready").exists, "the mappings")
+        with Recording(work.parent / "maps.trace", pids=[process.pid], recorder=recorder) as recording:
+            until(lambda: recording.wait(0.2) or True, "some writes")
+            trace = recording.finish()
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    warnings = {warning.code: warning for warning in trace.manifest.warnings}
+    assert "shared-mmap" not in warnings
+    said = warnings["mmap-reads"]
+    assert said.count == 2 and f"{work}/app.db" in said.message and f"{work}/main.v7" in said.message
+    assert not any(file.path.endswith("library") for file in trace.manifest.files)
+
+
+def test_what_others_do_beside_one_well_known_name_has_roles_too(work: Path, ebpf: str) -> None:
+    script = """
+f, g = (os.open(name, os.O_RDWR | os.O_CREAT) for name in ("a.wal", "main.v7"))
+os.pwrite(g, os.urandom(1 << 20), 0)
+for i in range(100):
+    os.pwrite(f, bytes(512), i * 512); os.fdatasync(f)
+    os.pwrite(g, bytes(8192), i * 37 % 100 * 8192)
+"""
+    (work / "load.py").write_text(f"import os; os.chdir({str(work)!r})\n{script}")
+    arguments = ["--json", "--out", str(work / "t.trace"), "--path", str(work)]
+    for given, expected in (((), "data"), (("--role", "main.*=-"), None)):
+        shutil.rmtree(work / "t.trace", ignore_errors=True)
+        words = [*arguments, *given, "--", sys.executable, "-I", str(work / "load.py")]
+        done = CliRunner().invoke(command, words, standalone_mode=False)
+        assert done.exit_code == 0, done
+        manifest = Trace.open(work / "t.trace").manifest
+        roles = {Path(file.path).name: file.role for file in manifest.files}
+        assert roles["a.wal"] == "wal" and roles["main.v7"] == expected
+        told = any(warning.code == "proposed-roles" for warning in manifest.warnings)
+        assert told == (expected is not None)
+        assert manifest.environment.get("left_out") == (None if expected else ["main.*"])
+
+
+def test_whose_a_name_is_files_beside_it_say_that_nothing_touched(work: Path, recorder: str) -> None:
+    (work / "shop.script").write_text("CREATE TABLE t(i INT)")
+    (work / "shop.properties").write_text("modified=yes")
+    seen = run_python("f = open('shop.log', 'wb'); f.write(bytes(100)); os.fsync(f)", work, recorder)
+    assert seen.file("shop.log").role == "wal" and seen.file("shop.script").role == "data"
+
+
 def test_a_recording_ends_with_its_processes(work: Path, recorder: str) -> None:
     process = subprocess.Popen(["sleep", "0.8"])
     trace = record(Recording(work.parent / "ended.trace", pids=[process.pid], recorder=recorder))

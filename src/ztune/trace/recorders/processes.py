@@ -14,7 +14,7 @@ from ztune.onhost.probes import procfs
 
 @dataclass(frozen=True)
 class MappedFile:
-    """A file that a process had mapped, shared and writable, when recording began."""
+    """A file that a process had mapped, and shared, when recording began."""
 
     pid: int
     path: str
@@ -22,6 +22,7 @@ class MappedFile:
     ino: int
     size: int  # of the file, bytes
     length: int  # of the mapping, bytes
+    writable: bool = True
 
 
 class SharedMapping(NamedTuple):
@@ -54,12 +55,13 @@ def shared_mappings(pid: int) -> list[SharedMapping]:
 
 
 def mapped_files(pid: int) -> list[MappedFile]:
-    """Return the shared writable mappings of files that a process and its descendants have now."""
+    """Return the shared mappings of files that a process and its descendants have now."""
     found = []
     for process in procfs.descendants([pid]):
         for of in shared_mappings(process):
             with contextlib.suppress(OSError, ValueError):  # "(deleted)", or memory with a name
                 status = Path(of.path).stat()
-                if of.writable and stat.S_ISREG(status.st_mode) and status.st_ino == of.ino:
-                    found.append(MappedFile(process, of.path, of.dev, of.ino, status.st_size, of.length))
+                if stat.S_ISREG(status.st_mode) and status.st_ino == of.ino:
+                    size = status.st_size
+                    found.append(MappedFile(process, of.path, of.dev, of.ino, size, of.length, of.writable))
     return found
