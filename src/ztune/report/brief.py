@@ -161,7 +161,7 @@ def _without_answer(r: Recommendation, job: str, flags: Sequence[str]) -> Brief:
         commands=(
             ("Roles", f"ztune trace roles {own} --proposed"),
             ("Then", f"ztune screen {own}"),
-            ("Or, if no", f"ztune screen {own} --role 'GLOB=-'"),
+            ("Leave out", f"ztune screen {own} --role 'GLOB=-'"),
             *_commands(r, flags)[-1:],
         ),
         no_answer=BriefSaid(r.no_answer, style=SEVERITY["danger"]),
