@@ -601,7 +601,8 @@ def test_files_without_a_role_that_moved_much_are_named(rules: list[str], said: 
         "/d/*-*.tsm moved 40% of the bytes, and no rule knows them: they have no role, so no finding is "
         "about them. --role 'GLOB=ROLE' gives them one."
     )
-    assert [one for one in limits if "no rule" in one] == [expected] * said
+    # Which role they might have may follow.
+    assert [one[: len(expected)] for one in limits if "no rule" in one] == [expected] * said
     assert not list(live._without_role([one for one in groups if one.role is None], 1.0))  # said once, of all
 
 
