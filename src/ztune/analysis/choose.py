@@ -6,14 +6,13 @@ from collections.abc import Collection, Mapping, Sequence
 
 from ztune.analysis import demand
 from ztune.analysis.effects import ABSENT, pair_to
-from ztune.analysis.rank import tolerance
+from ztune.analysis.rank import EXACT, tolerance
 from ztune.analysis.results import LayoutResult
 from ztune.analysis.stats import differs
 
 # Settings that a short replay flatters. logbias=throughput, zfsprops(7): its blocks end up where reads that
 # come long after the trace have to seek for them.
 UNSEEN = frozenset({("logbias", "throughput")})
-_EXACT: Mapping[str, float] = {}
 
 
 def plainest(
@@ -22,7 +21,7 @@ def plainest(
     within: float,
     defaults: Mapping[str, str],
     held: Collection[str] = (),
-    errors: Mapping[str, float] = _EXACT,
+    errors: Mapping[str, float] = EXACT,
 ) -> LayoutResult:
     """Return the layout to recommend of ``ranked``, which are in order; at least one.
 
@@ -86,7 +85,7 @@ def as_good(
     than: LayoutResult,
     minimise: Sequence[str],
     within: float,
-    errors: Mapping[str, float] = _EXACT,
+    errors: Mapping[str, float] = EXACT,
 ) -> bool:
     """Say whether ``candidate`` is worse than ``than`` in none of ``minimise`` by more than ``within``, or
     than what a sample can tell (``errors``)."""

@@ -24,7 +24,8 @@ from ztune.study.durability import Bar
 # the layout is for, and yet nobody takes three times the space for a twentieth of the time.
 PRICE = 2.0
 FIRST_PRICE = 20.0
-_EXACT: Mapping[str, float] = {}
+EXACT: Mapping[str, float] = {}
+"""``errors`` of what is no sample."""
 
 
 def tolerance(metric: str, within: float, errors: Mapping[str, float]) -> float:
@@ -95,7 +96,7 @@ def select(
     minimise: Sequence[str],
     within: float,
     defaults: Mapping[str, str] | None = None,
-    errors: Mapping[str, float] = _EXACT,
+    errors: Mapping[str, float] = EXACT,
 ) -> Pick:
     """Return what the objective picks from ``candidates``.
 
@@ -240,7 +241,7 @@ def order(
     minimise: Sequence[str],
     within: float,
     defaults: Mapping[str, str] | None = None,
-    errors: Mapping[str, float] = _EXACT,
+    errors: Mapping[str, float] = EXACT,
 ) -> list[RankedLayout]:
     """Rank all ``candidates``: place n is what ``select`` picks when places 1 … n−1 are taken away."""
     left = [c for c in candidates if all(c.value(m) is not None for m in minimise)]
@@ -262,7 +263,7 @@ def rank(
     bar: Bar | None = None,
     defaults: Mapping[str, str] | None = None,
     to_buy: Mapping[str, Mapping[str, str]] | None = None,
-    errors: Mapping[str, float] = _EXACT,
+    errors: Mapping[str, float] = EXACT,
 ) -> tuple[tuple[RankedLayout, ...], tuple[Failed, ...]]:
     """Return the layouts of a run in order, and those that have no place: failed, or without a metric.
 

@@ -89,8 +89,7 @@ def proposals(trace: Trace) -> list[RoleProposal]:
     from ztune.trace.order import orders
     from ztune.trace.summary import summarise
 
-    names = names_in(trace.manifest)
-    rules, present = left_out_as_asked(trace.manifest), Present(names)
+    rules, present = left_out_as_asked(trace.manifest), Present(names_in(trace.manifest))
     entries: dict[str, list[TraceFile]] = {}  # several that had a name one after the other
     for file in trace.manifest.files:
         entries.setdefault(file.path, []).append(file)
@@ -180,24 +179,22 @@ def _may_have_a_rest(trace: Trace) -> bool:
     lone, role = np.array(alone, bool), np.array([file.role is not None for file in manifest.files], bool)
     if not lone.any() or not role.any():
         return False
-    _, written, syncs = _totals(trace)
-    return any(float(done[lone].sum()) > PARTLY * float(done[lone | role].sum()) for done in (written, syncs))
+    return any(float(done[lone].sum()) > PARTLY * float(done[lone | role].sum()) for done in _written(trace))
 
 
-def _totals(trace: Trace) -> tuple[Floats, Floats, Floats]:
-    """Return for each file the bytes read, written and copied, those written, and the syncs."""
+def _written(trace: Trace) -> tuple[Floats, Floats]:
+    """Return for each file the bytes written, and the syncs."""
     import numpy as np
 
     length = len(trace.manifest.files)
-    moved, written, syncs = np.zeros(length), np.zeros(length), np.zeros(length)
+    written, syncs = np.zeros(length), np.zeros(length)
     for part in trace.parts("op", "file", "size"):
-        op, file, size = part["op"], part["file"], part["size"]
-        for into, ops in ((moved, (Op.READ, Op.WRITE, Op.COPY)), (written, (Op.WRITE,))):
-            calls = np.isin(op, ops)
-            into += np.bincount(file[calls], weights=size[calls], minlength=length)
+        op, file = part["op"], part["file"]
+        calls = op == Op.WRITE
+        written += np.bincount(file[calls], weights=part["size"][calls], minlength=length)
         calls = np.isin(op, (Op.FSYNC, Op.FDATASYNC, Op.MSYNC)) & (file >= 0)
         syncs += np.bincount(file[calls], minlength=length)
-    return moved, written, syncs
+    return written, syncs
 
 
 def _looks_like_a_databases(one: RoleProposal) -> bool:
