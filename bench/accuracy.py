@@ -18,7 +18,7 @@
     python bench/accuracy.py --large 8G --saved DIR --state FILE postgres-oltp:hdd-7200 …
                                                 on a mount, databases of that size, 60 s, an ARC of an eighth;
                                                 goes on where it was cut, with what FILE says is there
-    python bench/accuracy.py --markdown …       the table of docs/accuracy.md
+    python bench/accuracy.py --markdown …       the tables of docs/accuracy-tables.md
     python bench/accuracy.py --brief …          a line for each measure of all layouts together
 
 Each pair is recorded and screened (`ztune tune --study accuracy-…`), then run on the mount and in the lab
@@ -432,7 +432,7 @@ def show(found: dict[str, Any]) -> None:
         )
 
 
-# The columns of docs/accuracy.md: heading, measure, how a value is written.
+# The columns of docs/accuracy-tables.md: heading, measure, how a value is written.
 COLUMNS: tuple[tuple[str, str, Callable[[float], str]], ...] = (
     ("operations", "ios", lambda v: f"{v:.3f}"),
     ("bytes", "bytes", lambda v: f"{v:,.0f}"),

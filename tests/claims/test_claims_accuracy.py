@@ -1,4 +1,4 @@
-"""What a replay can tell apart is what docs/accuracy.md says of it."""
+"""What a replay can tell apart is what docs/accuracy-tables.md says of it, layout by layout."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ztune.claims import accuracy
 from ztune.claims.accuracy import replayed, smallest
 
 DOCS = Path(__file__).parents[2] / "docs"
-TEXT = (DOCS / "accuracy.md").read_text()
+TEXT = (DOCS / "accuracy-tables.md").read_text()
 LARGE = {"writes": (1, 5), "bytes": (2, 6), "reads": (3, 7), "busy": (8,)}  # of hard disk and flash
 
 

@@ -1,7 +1,7 @@
 """What a replay can tell apart: how far its ratio of two layouts may be off.
 
-From the table "Databases of 8 GB" of docs/accuracy.md, whose other side is a mount; flushes and space from
-"Flushes and space", how long a job takes from "Predicted throughput": predicted / measured of each two
+From the table "Databases of 8 GB" of docs/accuracy-tables.md, whose other side is a mount; flushes and space
+from "Flushes and space", how long a job takes from "Predicted throughput": predicted / measured of each two
 layouts of a table, and the share within which nine in ten of these ratios are right, rounded up. A test
 computes them again.
 """
