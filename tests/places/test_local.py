@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 from invoked import invoke
 
-from ztune import paths
+from ztune import paths, temporary
 from ztune.errors import MissingError
-from ztune.places import temporary
 from ztune.places.local import Local
 from ztune.places.placing import Placing
 

@@ -9,6 +9,7 @@ import signal
 import stat
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,19 +19,19 @@ import pytest
 from click.testing import CliRunner
 from fake_place import FakePlace
 
-from ztune import paths
+from ztune import paths, temporary
 from ztune.cli.main import ztune
 from ztune.errors import InputError
 from ztune.onhost.host import shared_files
-from ztune.places import bundle, named, temporary
-from ztune.places.temporary import CONNECTION, LOCK, PROGRAM, Temporary, left, left_here
+from ztune.places import bundle, named
+from ztune.temporary import CONNECTION, KINDS, LOCK, PROGRAM, Temporary, left, left_here
 
 OTHER = 65534
 NAME = f"{CONNECTION}abcd_123"
 MAKE = """
 import sys
 from pathlib import Path
-from ztune.places.temporary import Temporary
+from ztune.temporary import Temporary
 made = Temporary.make(sys.argv[1], Path(sys.argv[2]))
 (made.path / "file").write_text("some")
 print(made.path, flush=True)
@@ -47,6 +48,7 @@ def tmp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (tmp_path / name).chmod(0o1777)
     monkeypatch.setattr(temporary, "TMP", tmp_path / "tmp")
     monkeypatch.setattr(temporary, "MEMORY", tmp_path / "shm")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
     monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
     return tmp_path / "tmp"
 
@@ -93,6 +95,20 @@ def test_the_next_one_removes_what_was_left_of_its_kind(tmp: Path) -> None:
     made = Temporary.make(CONNECTION, tmp)
     assert sorted(tmp.iterdir()) == sorted([made.path, program])
     made.remove()
+
+
+def test_each_kind_is_known_when_it_was_left(tmp: Path) -> None:
+    made = [as_left(tmp / f"{kind}abcd_123") for kind in KINDS]
+    assert left(tmp) == sorted(made)
+
+
+def test_where_others_could_swap_it_nothing_large_is_put(
+    tmp: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(temporary, "TMP", tmp_path)
+    assert temporary.disk() == tmp
+    tmp.chmod(0o777)
+    assert temporary.disk() == tmp_path
 
 
 def test_that_of_a_living_one_stays_wherever_it_runs(tmp: Path) -> None:

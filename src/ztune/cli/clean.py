@@ -10,13 +10,13 @@ from typing import Any
 
 import click
 
-from ztune import native, output
+from ztune import native, output, temporary
 from ztune.analysis.units import amount
 from ztune.cli._options import option, takes
 from ztune.errors import InputError, MissingError, ZtuneError
 from ztune.fleet import kept
 from ztune.native import openzfs as versions
-from ztune.places import bundle, loaded, mount_points, temporary
+from ztune.places import bundle, loaded, mount_points
 from ztune.places import named as places
 from ztune.places.channel import Place, ask, states
 from ztune.places.placing import Placing

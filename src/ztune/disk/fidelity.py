@@ -5,18 +5,18 @@ from __future__ import annotations
 import math
 import os
 import statistics
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ztune import temporary
 from ztune.disk import fio, server
 from ztune.disk.expected import LINK_MB_S, Expected, Pattern, ReadWrite, cached_writes, expected
 from ztune.disk.fio import Figures, FioJob
 from ztune.errors import ZtuneError
 from ztune.study.profile import FlashProfile, HddProfile, cache_bytes
+from ztune.temporary import Temporary
 
 if TYPE_CHECKING:
     from ztune.lab import Guest
@@ -141,7 +141,7 @@ class Bench:
 
     def __init__(self, plug: Plug) -> None:
         self._plug = plug
-        self._folder = tempfile.TemporaryDirectory(prefix="ztune-")
+        self._folder = Temporary.make(temporary.DISKS, temporary.disk())
         self._count = 0
         self._costs: dict[tuple[int, bool, bool], float] = {}
 
@@ -149,7 +149,7 @@ class Bench:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._folder.cleanup()
+        self._folder.remove()
 
     def run(
         self, profile: HddProfile | FlashProfile, dilation: float, job: FioJob
@@ -157,7 +157,7 @@ class Bench:
         """Run ``job`` on a new disk; return fio's figures in real time and the disk's counters."""
         self._count += 1
         name = f"f{self._count}"
-        folder = Path(self._folder.name)
+        folder = self._folder.path
         backing = folder / f"{name}.img"
         disk = server.start(profile, SIZE, backing, folder / name, dilation=dilation)
         try:

@@ -10,7 +10,6 @@ import signal
 import socket
 import struct
 import subprocess
-import tempfile
 import threading
 import time
 from collections import deque
@@ -19,7 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from ztune import paths
+from ztune import paths, temporary
 from ztune.errors import InputError, MissingError, ZtuneError
 from ztune.lab import accel as acceleration
 from ztune.lab import image as images
@@ -29,6 +28,7 @@ from ztune.lab.qemu import Machine, Qemu
 from ztune.lab.uml import GuestDisk, Uml, check_rights
 from ztune.lab.wire import Frame, GuestCommand, GuestLost
 from ztune.onhost.host import shared_files
+from ztune.temporary import Temporary
 
 MEMORY = 2048
 """MiB of a guest unless told otherwise."""
@@ -262,7 +262,7 @@ class Guest:
         try:
             folder.mkdir(mode=0o700)
             # Names of sockets may have 107 bytes only.
-            sockets = Path(end.enter_context(tempfile.TemporaryDirectory(prefix="ztune-")))
+            sockets = end.enter_context(Temporary.make(temporary.GUEST, temporary.runtime())).path
             said = folder / "console"
             parameters = recipe.USER_MODE_PARAMETERS
             vm = Uml(found.vmlinuz, found.initrd, memory, said, sockets, disks, parameters)

@@ -24,13 +24,12 @@ from pathlib import Path
 from typing import BinaryIO
 
 import ztune
-from ztune import paths
+from ztune import paths, temporary
 from ztune.databases.database import every
 from ztune.errors import InputError
 from ztune.onhost.host import own_directory, shared_files
-from ztune.places import temporary
-from ztune.places.temporary import Temporary
 from ztune.shipped import FACTS
+from ztune.temporary import Temporary
 
 _MAIN = "import sys\n\nfrom ztune.onhost.main import main\n\nsys.exit(main())\n"
 _SHEBANG = b"#!/usr/bin/env python3\n"

@@ -7,14 +7,13 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from ztune import paths
+from ztune import paths, temporary
 from ztune.disk import server as shaped
 from ztune.errors import InputError, MissingError, ZtuneError
 from ztune.lab import accel as acceleration
@@ -32,6 +31,7 @@ from ztune.places.about import said_of_host
 from ztune.places.channel import Channel, Lost, need_zfs
 from ztune.study import Layout, Pool, Study
 from ztune.study.profile import Profile
+from ztune.temporary import Temporary
 from ztune.units import format_size
 
 DILATION = 20.0
@@ -143,7 +143,7 @@ class Lab:
             self._folder = self._end.enter_context(disks)
             self._folder.mkdir(mode=0o700)
             # Names of sockets may have 107 bytes only.
-            self._sockets = Path(self._end.enter_context(tempfile.TemporaryDirectory(prefix="ztune-")))
+            self._sockets = self._end.enter_context(Temporary.make(temporary.GUEST, temporary.runtime())).path
             self._make_scratch()
             self._accel = self._accel or acceleration.in_user_mode(self.openzfs)
             if self._accel == "uml":

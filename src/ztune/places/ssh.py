@@ -17,14 +17,13 @@ from types import TracebackType
 from typing import Self
 from urllib.parse import urlsplit
 
-from ztune import paths
+from ztune import paths, temporary
 from ztune.errors import InputError, MissingError, ZtuneError
 from ztune.onhost.host import own_directory, shared_files
-from ztune.places import temporary
 from ztune.places.channel import STATE, Channel, Lost, ProcessChannel
 from ztune.places.placing import Placing
-from ztune.places.temporary import Temporary
 from ztune.places.users_host import UsersHost
+from ztune.temporary import Temporary
 
 CONNECT_S = 20
 _OWN = re.compile(r"[0-9a-f]{32}")

@@ -185,8 +185,7 @@ def _counted(counted: dict[str, Recorded], roles: Sequence[str]) -> Recorded:
 
 
 def _varies(study: Study, dataset: Dataset, properties: Collection[str]) -> bool:
-    asked = {*study.axes, *(key for named in study.layouts for key in named.set)}
-    return any(f"{dataset.key}.{prop}" in asked for prop in properties)
+    return any(f"{dataset.key}.{prop}" in study.varied for prop in properties)
 
 
 def _role_io(groups: Sequence[GroupSummary], counted: Recorded, manifest: Manifest) -> RoleIO:

@@ -76,8 +76,7 @@ def key_of(layout: Layout) -> JobKey:
 
 def varied(study: Study) -> list[str]:
     """Return the factors of ``study`` that change the job, sorted; empty where one recording does for all."""
-    asked = [*study.axes, *(key for named in study.layouts for key in named.set)]
-    return sorted({key for key in asked if key.startswith(JOB_FACTORS)})
+    return sorted(key for key in study.varied if key.startswith(JOB_FACTORS))
 
 
 def with_parameters(
@@ -151,7 +150,7 @@ class _Values:
     @classmethod
     def of(cls, study: Study, workload: str, given: Mapping[str, Any], name: str) -> _Values:
         key = f"workload.{name}"
-        asked = [*study.axes.get(key, ()), *(one.set[key] for one in study.layouts if key in one.set)]
+        asked = study.varied.get(key, [])
 
         def meant(changes: Mapping[str, str]) -> tuple[str, str]:
             """Return the value as the workload writes it, and as it is in the end: a size in bytes."""

@@ -20,14 +20,14 @@ def sampling_rate(study: Study, trace: Trace, options: ScreenOptions) -> Rate:
 
     Raises InputError where a part can't be replayed.
     """
-    values = [*study.axes.items(), *((k, [v]) for one in study.layouts for k, v in one.set.items())]
-    arcs = [study.layout.arc, *(parse_size(v) for key, vs in values if key == "arc" for v in map(str, vs))]
+    varied = study.varied
+    arcs = [study.layout.arc, *(parse_size(str(value)) for value in varied.get("arc", ()))]
     sizes = [parse_size(d.properties["recordsize"]) for d in study.layout.datasets]
-    sizes += [parse_size(str(v)) for key, vs in values if key.endswith(".recordsize") for v in vs]
+    sizes += [parse_size(str(v)) for key, vs in varied.items() if key.endswith(".recordsize") for v in vs]
     region = max(REGION, *sizes)
     whole = {
         "--with": bool(options.beside),
-        "--age": bool(options.ages) or study.layout.age is not None or any(key == AGE for key, _ in values),
+        "--age": bool(options.ages) or study.layout.age is not None or AGE in varied,
     }
     if (recorded := recorded_rate(trace)) > 1:
         return _rate_of_sampled(trace, recorded, options, whole, region, min(arcs))

@@ -12,15 +12,15 @@ import fcntl
 import os
 import shutil
 import sqlite3
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from ztune import output
+from ztune import output, temporary
 from ztune.errors import InputError, ZtuneError
 from ztune.onhost.host import shared_files
+from ztune.temporary import Temporary
 
 WAIT_S = 60.0
 """How long another process may keep the database locked: a write of ours takes milliseconds."""
@@ -28,7 +28,6 @@ SAY_S = 2.0
 """After so long it is said that somebody is waited for."""
 _EACH_S = 0.1  # short waits in SQLite, so that a request to stop is heard
 _FULL = 1 << 20  # bytes left on a disk that is as good as full: SQLite's index of its log takes 32 KiB alone
-_MEMORY = Path("/dev/shm")
 
 
 class Rows:
@@ -159,10 +158,11 @@ class Connection:
         self._db.close()
         if not self.path.is_file():
             raise ZtuneError(why)
-        parent = _MEMORY if os.access(_MEMORY, os.W_OK) else None
+        memory = temporary.MEMORY
+        parent = memory if os.access(memory, os.W_OK) else temporary.disk()
         try:
-            with tempfile.TemporaryDirectory(prefix="ztune-results-", dir=parent) as name:
-                copy = Path(name) / self.path.name
+            with Temporary.make(temporary.RESULTS, parent) as folder:
+                copy = folder.path / self.path.name
                 # The log last: what goes into the database meanwhile is in both then.
                 for ending in ("", "-wal"):
                     source = self.path.with_name(self.path.name + ending)

@@ -140,6 +140,15 @@ class Study(Strict):
                 )
         return self
 
+    @property
+    def varied(self) -> dict[str, list[str | int]]:
+        """Factor → the values that an axis or a named layout gives it, beside the base's own."""
+        found = {key: list(values) for key, values in self.axes.items()}
+        for named in self.layouts:
+            for key, value in named.set.items():
+                found.setdefault(key, []).append(value)
+        return found
+
     def with_arcs(self) -> Iterator[tuple[tuple[str | int, ...], Layout]]:
         """Give each layout that says how large its ARC is, and where in the study that stands."""
         yield ("layout", "arc"), self.layout

@@ -10,14 +10,14 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
-import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from types import TracebackType
 
 import numpy as np
 
+from ztune import temporary
+from ztune.temporary import Temporary
 from ztune.trace.recorders import choose
 from ztune.trace.recorders.files import FileTable
 from ztune.trace.recorders.recorder import RecorderSession, Start
@@ -80,13 +80,13 @@ class Warming:
 
     def __enter__(self) -> Warming:
         if self._recorder.name == "ebpf":
-            self._folder = tempfile.TemporaryDirectory(prefix="ztune-warming-")
+            self._folder = Temporary.make(temporary.WARMING, temporary.disk())
             try:
                 self._session = self._recorder.start(
-                    Start(folder=Path(self._folder.name), table=self._table, pids=[os.getpid()])
+                    Start(folder=self._folder.path, table=self._table, pids=[os.getpid()])
                 )
             except BaseException:
-                self._folder.cleanup()
+                self._folder.remove()
                 raise
         return self
 
@@ -100,7 +100,7 @@ class Warming:
                 self.seen = self._harvest(self._session)
         finally:
             self._session.abort()
-            self._folder.cleanup()
+            self._folder.remove()
 
     def _harvest(self, session: RecorderSession) -> Warmth:
         found = []

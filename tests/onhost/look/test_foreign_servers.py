@@ -18,6 +18,7 @@ import pytest
 
 from ztune.databases.observed import databases
 from ztune.errors import ZtuneError
+from ztune.onhost.host.process import user_of
 from ztune.onhost.look import reading
 from ztune.onhost.look.reading import Asker, Process, text_of
 
@@ -223,7 +224,7 @@ def test_whose_a_process_is() -> None:
         ) as process:
             assert process.stdout is not None
             process.stdout.readline()
-            assert reading.user_of(process.pid) == expected
+            assert user_of(process.pid) == expected
             process.kill()
     gone = Process(2**22 - 1, "postgres", ("postgres",), None, None, OTHER)
     with pytest.raises(ZtuneError, match="has ended, or runs as more than one user"):

@@ -18,6 +18,7 @@ import children
 import pytest
 from invoked import invoke
 
+from ztune import temporary
 from ztune.errors import ZtuneError
 from ztune.onhost.events import Events
 from ztune.onhost.fields import to_json
@@ -28,7 +29,7 @@ from ztune.onhost.trial.clean import forget
 from ztune.onhost.trial.door import token
 from ztune.onhost.trial.journal import NAME, Journal
 from ztune.onhost.trial.lock import RunLock
-from ztune.places import named, temporary
+from ztune.places import named
 from ztune.places.local import Local
 from ztune.places.placing import Placing
 

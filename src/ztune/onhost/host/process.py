@@ -337,11 +337,16 @@ def _stat(pid: int) -> list[str]:
 
 
 def user_of(pid: int) -> int | None:
-    """Return the real user id of a process; None if there is no such process."""
-    with contextlib.suppress(OSError, ValueError, IndexError):
+    """Return the number of the user that a process runs as; None when it is gone.
+
+    None too where its real, effective and saved users differ: one of them is not who started it. The owner of
+    its folder in /proc does not say: that is root for every process that hides its memory.
+    """
+    with contextlib.suppress(OSError, ValueError):
         for line in Path(f"/proc/{pid}/status").read_text(encoding="utf-8", errors="replace").splitlines():
             if line.startswith("Uid:"):
-                return int(line.split()[1])
+                uids = {int(word) for word in line.split()[1:]}
+                return uids.pop() if len(uids) == 1 else None
     return None
 
 

@@ -21,7 +21,7 @@ from typing import ClassVar, Final, TypeVar
 
 from ztune.errors import MissingError, ZtuneError
 from ztune.onhost.host import noatime, own_directory
-from ztune.onhost.host.process import KILL_SECONDS, all_pids
+from ztune.onhost.host.process import KILL_SECONDS, all_pids, user_of
 from ztune.onhost.host.zfs import last_words, which
 from ztune.units import format_size
 
@@ -112,20 +112,6 @@ def process(pid: int) -> Process | None:
         executable = Path(str((base / "exe").readlink()).removesuffix(" (deleted)"))
         program = executable.name
     return Process(pid, program, argv, folder, executable, user_of(pid))
-
-
-def user_of(pid: int) -> int | None:
-    """Return the number of the user that a process runs as; None when it is gone.
-
-    None too where its real, effective and saved users differ: one of them is not who started it. The owner of
-    its folder in /proc does not say: that is root for every process that hides its memory.
-    """
-    with suppress(OSError, ValueError):
-        for line in Path(f"/proc/{pid}/status").read_text(errors="replace").splitlines():
-            if line.startswith("Uid:"):
-                uids = {int(word) for word in line.split()[1:]}
-                return uids.pop() if len(uids) == 1 else None
-    return None
 
 
 def working_in(folders: Iterable[Path], known: Container[int]) -> list[Process]:

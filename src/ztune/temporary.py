@@ -16,6 +16,7 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 from ztune import paths
 from ztune.errors import InputError
@@ -24,16 +25,19 @@ from ztune.onhost.host.own_directory import Inode
 from ztune.onhost.host.process import all_pids
 
 TMP, MEMORY = Path("/tmp"), Path("/dev/shm")
-CONNECTION, PROGRAM = "ztune-ssh-", "ztune-trial-"
-"""How the names begin of what a connection by ssh has, and of a trial program in memory."""
+CONNECTION, PROGRAM, GUEST = "ztune-ssh-", "ztune-trial-", "ztune-lab-"
+"""How the names begin of what a connection by ssh has, of a trial program in memory, of a guest's sockets."""
+DISKS, WARMING, RESULTS = "ztune-disks-", "ztune-warming-", "ztune-results-"
+"""… of disks that are measured, of what a database's start reads, and of a copy of the results database."""
+KINDS = (CONNECTION, PROGRAM, GUEST, DISKS, WARMING, RESULTS)
 LOCK = ".lock"
 _MARK = b"ztune\n"
-_NAME = re.compile(rf"({CONNECTION}|{PROGRAM})[a-z0-9_]{{8}}")  # as tempfile names them
+_NAME = re.compile(rf"({'|'.join(KINDS)})[a-z0-9_]{{8}}")  # as tempfile names them
 
 
 @dataclass(slots=True)
 class Temporary:
-    """A directory of this process alone. Use ``make``."""
+    """A directory of this process alone, until it is removed or a ``with`` block ends. Use ``make``."""
 
     path: Path
     _lock: int
@@ -60,6 +64,12 @@ class Temporary:
             raise
         return made
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.remove()
+
     def remove(self) -> None:
         """Remove it with all that is in it, as far as that can be done."""
         with contextlib.suppress(OSError, InputError):
@@ -71,7 +81,16 @@ class Temporary:
 
 def runtime() -> Path:
     """Return where a socket of ours goes: with `sudo -E` the variable names the caller's directory."""
-    path = Path(os.environ.get("XDG_RUNTIME_DIR", ""))
+    return _ours(Path(os.environ.get("XDG_RUNTIME_DIR", "")))
+
+
+def disk() -> Path:
+    """Return where a directory of ours goes that may become large."""
+    return _ours(Path(tempfile.gettempdir()))
+
+
+def _ours(path: Path) -> Path:
+    """Return ``path``, or /tmp where somebody else could swap what is made in it."""
     try:
         own_directory.check(path)
     except (OSError, own_directory.NotOursError):
@@ -109,7 +128,7 @@ def remove_left_here() -> None:
 
 
 def _parents() -> list[Path]:
-    return list(dict.fromkeys((runtime(), TMP, MEMORY)))
+    return list(dict.fromkeys((runtime(), TMP, disk(), MEMORY)))
 
 
 def _remove(path: Path) -> None:
