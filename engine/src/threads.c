@@ -925,7 +925,8 @@ int threads_run(uint64_t first)
 
 /*
  * Brings into the caches what the program had read or written before the trace began, in that order.  Blocks that it
- * wrote are read as they are now: what counts is that the ARC holds them.
+ * wrote are read as they are now: what counts is that the ARC holds them.  A duration is a rank: of what a larger cache
+ * held the spec says how much the ARC has.
  */
 int threads_warm(uint64_t *done)
 {
@@ -935,11 +936,12 @@ int threads_warm(uint64_t *done)
 	/* Nobody looks at what is read, and to decompress it is most of the work. */
 	processor_unread = !R.spec->verify;
 	for (i = 0; i < R.ops->nops && R.ops->op[i].op == OP_WARM; i++) {
-		rfile_t *f = files_known(R.ops->op[i].file);
+		const op_t *o = &R.ops->op[i];
+		rfile_t *f = files_known(o->file);
 
-		if (f == NULL || f->f == NULL)
+		if (f == NULL || f->f == NULL || o->dur > R.spec->warm)
 			continue;
-		if ((rc = files_warm(&R.ops->op[i], f, &got)) != 0)
+		if ((rc = files_warm(o, f, &got)) != 0)
 			return rc;
 		R.r->warm_bytes += got;
 	}

@@ -30,6 +30,7 @@ from ztune.places.engine_run import EngineRoom, EngineWork, Outcome, Progress, m
 from ztune.places.engine_spec import aged, changed_in_vain, engine_spec, sampled
 from ztune.study import Layout, Study
 from ztune.study.layout import MIN_ARC
+from ztune.trace.first_reads import WHOLE, share
 from ztune.trace.inputs import (
     CONTENT,
     EMBEDDED,
@@ -41,6 +42,7 @@ from ztune.trace.inputs import (
     OpsInfo,
     content_name,
 )
+from ztune.trace.manifest import FIRST_READS
 from ztune.trace.rate import Rate, check_rate
 from ztune.trace.reader import Trace, commits_of, operations_of
 from ztune.units import counted
@@ -246,6 +248,8 @@ class Replay:
             spec["threads"] = [list(one) for one in self.inputs.calls]
         if spec["arc_max"] < MIN_ARC:
             check_rate(self.rate.of, layout.arc, MIN_ARC)
+        if any(warning.code == FIRST_READS for warning in self.trace.manifest.warnings):
+            spec["warm"] = round(WHOLE * share(self.trace.manifest, layout.arc))
         # What ages is rewritten everywhere.
         if layout.age is None and (self._load or self._default_load) == "touched":
             spec["load"] = "touched"

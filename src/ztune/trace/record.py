@@ -30,6 +30,7 @@ from ztune.trace import headroom, rights
 from ztune.trace.compressibility import TOUCHED, sample_files, with_embedded
 from ztune.trace.headroom import Headroom
 from ztune.trace.manifest import (
+    COLD,
     PARTIAL,
     Compressibility,
     RecorderInfo,
@@ -58,9 +59,10 @@ from ztune.units import counted, format_size
 
 Progress = Callable[[str], None]
 _COLD = Warning_(
-    code="cold",
-    message="What the processes had read before the recording is not known: a replay begins with empty"
-    " caches, and so may read more than they did.",
+    code=COLD,
+    message="What the processes had read before the recording is not known. A replay takes it from their"
+    " first reads; where these don't show it, as of Direct I/O, it begins with empty caches, so it may read"
+    " more than they did.",
 )
 _CUT = Warning_(
     code="cut",
