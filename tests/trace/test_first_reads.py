@@ -209,4 +209,4 @@ def test_screen_replays_it_and_goes_on_with_it(tmp_path: Path, monkeypatch: pyte
     assert Trace.open(run.trace_path).sha == first_reads.made_of(trace)[0].sha
     assert any("told from its first reads" in text for text in run.warnings)
     assert not any("It is cold" in text for text in run.warnings)
-    assert trial.spec["warm"] == WHOLE // 8
+    assert trial.spec is not None and trial.spec["warm"] == WHOLE // 8
