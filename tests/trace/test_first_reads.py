@@ -14,10 +14,10 @@ from trace_builder import MS, S, build, files
 
 from ztune.store.db import Store
 from ztune.trace import first_blocks, first_reads
-from ztune.trace.first_reads import WHOLE, share
 from ztune.trace.manifest import COLD, FIRST_READS, Warning_
 from ztune.trace.reader import Trace
 from ztune.trace.schema import Flag, Op, Via
+from ztune.trace.warm_share import WHOLE, share
 
 PAGE = 8192
 FAST, SLOW = 5_000, 4 * MS

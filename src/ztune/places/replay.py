@@ -30,7 +30,6 @@ from ztune.places.engine_run import EngineRoom, EngineWork, Outcome, Progress, m
 from ztune.places.engine_spec import aged, changed_in_vain, engine_spec, sampled
 from ztune.study import Layout, Study
 from ztune.study.layout import MIN_ARC
-from ztune.trace.first_reads import WHOLE, share
 from ztune.trace.inputs import (
     CONTENT,
     EMBEDDED,
@@ -45,6 +44,7 @@ from ztune.trace.inputs import (
 from ztune.trace.manifest import FIRST_READS
 from ztune.trace.rate import Rate, check_rate
 from ztune.trace.reader import Trace, commits_of, operations_of
+from ztune.trace.warm_share import WHOLE, share
 from ztune.units import counted
 
 MIN_TIMEOUT_S = 900.0

@@ -12,12 +12,12 @@ import numpy as np
 import numpy.typing as npt
 
 from ztune.onhost.words import ROLES
-from ztune.trace.first_reads import WHOLE, may_be_cached
 from ztune.trace.manifest import COLD, FIRST_READS, Manifest, Warning_
 from ztune.trace.reader import Columns, Trace
 from ztune.trace.regions import hashed
 from ztune.trace.schema import Flag, Op, Via
 from ztune.trace.spool import Rows
+from ztune.trace.warm_share import WHOLE, may_be_cached
 from ztune.trace.writer import EVENT_DTYPE, TraceWriter
 
 Ints: TypeAlias = "npt.NDArray[np.int64]"

@@ -7,7 +7,7 @@ written it before, it lay there from the beginning. Of what is written first not
 large a part is taken for cached as of what is read first, in the same role.
 
 The cache there may have been larger than the ARC of a layout. Then only a part of this is in the ARC, what is
-used most (``share``): an operation's rank says of how large a part it is the last.
+used most (``warm_share.py``).
 """
 
 from __future__ import annotations
@@ -18,13 +18,11 @@ from pathlib import Path
 from ztune import paths
 from ztune.errors import unwritten
 from ztune.onhost.host import shared_files
-from ztune.trace.manifest import COLD, FIRST_READS, Manifest
+from ztune.trace.manifest import COLD, FIRST_READS
 from ztune.trace.reader import Trace
 
 VERSION = 1
 """Of how it is told: what was told in another way is not taken for the same."""
-WHOLE = 1_000_000
-"""The rank of the last of all that was cached."""
 
 
 def with_caches(trace: Trace) -> Trace:
@@ -60,17 +58,3 @@ def made_of(trace: Trace) -> list[Trace]:
 def _path(trace: Trace) -> Path:
     asked = hashlib.sha256(f"{trace.sha} {VERSION}".encode()).hexdigest()
     return paths.traces() / f"{trace.name[:50]}-{FIRST_READS}-{asked[:12]}.trace"
-
-
-def share(manifest: Manifest, arc: int) -> float:
-    """Return how much of what was in the recorded host's caches an ARC of ``arc`` bytes has: as large a part
-    as it is of them, or of the files where these are smaller; 1 where it is larger, or that is not known."""
-    files = sum(one.size_start for one in manifest.files if may_be_cached(one.role))
-    held = manifest.environment.get("arc_max") or manifest.environment.get("memory")
-    there = min(files, held) if isinstance(held, int) and held > 0 else files
-    return min(1.0, arc / there) if there > 0 else 1.0
-
-
-def may_be_cached(role: str | None) -> bool:
-    """Return whether files of a role are looked at: a log is written, and read by nobody."""
-    return role is not None and role != "wal"
