@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
@@ -84,15 +84,17 @@ def cached(trace: Trace) -> Rows:
         [*(one.size_start if may_be_cached(one.role) else 0 for one in manifest.files), 0], np.int64
     )
     told = manifest.recorder.name != "strace"
-    used, block = _Blocks(*(np.empty(0, np.int64) for _ in range(4))), LEAST_BLOCK
+    several, block = [_Blocks(*(np.empty(0, np.int64) for _ in range(4)))], LEAST_BLOCK
     for part in trace.parts("t", "dur", "op", "via", "flags", "file", "offset", "size"):
         calls = _calls(part, sizes, told)
         blocks = np.cumsum(calls.size // block + 2)
         cuts = np.searchsorted(blocks, np.arange(_AT_A_TIME, blocks[-1:].sum(), _AT_A_TIME))
         for some in np.split(np.arange(len(calls)), cuts):
-            used = _joined(used, _used(calls.at(some), block))
-            while len(used) > BLOCKS:
-                used, block = _coarser(used), 2 * block
+            several.append(_used(calls.at(some), block))
+            if sum(map(len, several[1:])) > len(several[0]):
+                used, block = _told_apart(_joined(several), block)
+                several = [used]
+    used, block = _told_apart(_joined(several), block)
     at = _in_cache(used, manifest)
     if not len(at):
         return np.empty(0, EVENT_DTYPE)
@@ -126,6 +128,13 @@ def _used(calls: _Calls, block: int) -> _Blocks:
     return _Blocks(key, calls.kind[which[at]], calls.t[which[at]], uses)
 
 
+def _told_apart(used: _Blocks, block: int) -> tuple[_Blocks, int]:
+    """Return ``used``, of ``block`` bytes each, as no more blocks than ``BLOCKS``, and their bytes."""
+    while len(used) > BLOCKS:
+        used, block = _coarser(used), 2 * block
+    return used, block
+
+
 def _coarser(used: _Blocks) -> _Blocks:
     """Return blocks that are twice as large."""
     order = np.lexsort((used.t, used.key >> 1))
@@ -135,13 +144,14 @@ def _coarser(used: _Blocks) -> _Blocks:
     return _Blocks(key, used.kind[order][at], used.t[order][at], uses)
 
 
-def _joined(one: _Blocks, other: _Blocks) -> _Blocks:
-    """Return the blocks of both; ``other``'s came later."""
-    key, at = np.unique(np.r_[one.key, other.key], return_index=True)
+def _joined(several: Sequence[_Blocks]) -> _Blocks:
+    """Return the blocks of all, each of which came after the one before."""
+    key, at = np.unique(np.concatenate([one.key for one in several]), return_index=True)
     uses = np.zeros(len(key), np.int64)
-    for blocks in (one, other):
-        uses[np.searchsorted(key, blocks.key)] += blocks.uses
-    return _Blocks(key, np.r_[one.kind, other.kind][at], np.r_[one.t, other.t][at], uses)
+    for one in several:
+        uses[np.searchsorted(key, one.key)] += one.uses
+    kind, t = (np.concatenate([getattr(one, name) for one in several])[at] for name in ("kind", "t"))
+    return _Blocks(key, kind, t, uses)
 
 
 def _in_cache(used: _Blocks, manifest: Manifest) -> npt.NDArray[np.intp]:
