@@ -90,7 +90,7 @@ def test_where_nothing_is_told_the_trace_stays(tmp_path: Path) -> None:
         assert first_reads.with_caches(one) is one and not first_reads.made_of(one)
 
 
-def test_what_may_have_been_read_ahead_was_not_cached_if_the_first_was_not(tmp_path: Path) -> None:
+def test_what_may_have_been_read_ahead_goes_by_the_first(tmp_path: Path) -> None:
     def scan(t: int, page: int, *durations: int, step: int = MS) -> list[dict[str, int]]:
         return [call(t + i * step, page + i, dur) for i, dur in enumerate(durations)]
 
@@ -101,9 +101,10 @@ def test_what_may_have_been_read_ahead_was_not_cached_if_the_first_was_not(tmp_p
             *scan(10 * MS, 200, FAST, FAST, FAST),
             *scan(20 * MS, 300, FAST, FAST, SLOW),
             *scan(30 * MS, 400, SLOW, FAST, FAST, step=first_blocks.AHEAD_NS),
+            *scan(40 * MS, 500, *(SLOW if i == 3 else FAST for i in range(8))),  # it waited for a processor
         ],
     )
-    assert told(trace) == [(200, 3), (401, 2)]
+    assert told(trace) == [(200, 3), (401, 2), (500, 8)]
 
 
 def test_of_two_scans_at_once_each_goes_by_its_own_first_read(tmp_path: Path) -> None:

@@ -27,8 +27,10 @@ HIT_NS = 50_000
 Linux's cache takes 1 to 5 µs, a record of 128 KiB from the ARC up to some 100, to decompress it; the fastest
 flash takes 60 and more. So some hits are taken for misses, and hardly a miss for a hit."""
 AHEAD_NS = 2_000_000_000
-"""Blocks of a file that are first read one after the other, in less time than this, may have been read ahead:
-they were cached if all of them were."""
+"""Blocks of a file that are first read one after the other, in less time than this, may have been read ahead.
+So such a row counts as its first read does, but not where more than ``ROW_SLOW`` of it was slow."""
+ROW_SLOW = 0.2
+"""A process that has to wait for a processor takes long for a hit too: of a row that was cached, some."""
 BLOCKS = 1 << 22
 """At most so many blocks are told apart, so that it takes no more than some 0.5 GiB of memory: where more are
 used they are twice as large."""
@@ -159,13 +161,13 @@ def _in_cache(used: _Blocks, manifest: Manifest) -> npt.NDArray[np.intp]:
     key, kind = used.key, used.kind
     if not len(used):
         return np.empty(0, np.intp)
-    # What follows a block that was read just before: in a row of these none is, if one was not.
     passed = np.diff(used.t)
     follows = (np.diff(key) == 1) & (passed >= 0) & (passed < AHEAD_NS)
     follows &= (kind[1:] != _WRITTEN) & (kind[:-1] != _WRITTEN)
     begins = np.flatnonzero(np.r_[True, ~follows])
-    slow = np.maximum.reduceat(kind == _SLOW, begins)
-    fast = (kind == _FAST) & ~np.repeat(slow, np.diff(np.r_[begins, len(key)]))
+    length = np.diff(np.r_[begins, len(key)])
+    slow = np.add.reduceat((kind == _SLOW).astype(np.int64), begins) > ROW_SLOW * length
+    fast = np.repeat((kind[begins] == _FAST) & ~slow, length)
     roles = np.array([ROLES.index(one.role) if one.role is not None else -1 for one in manifest.files])
     role = roles[key >> _FILE]
     drawn = hashed(used.t.astype(np.uint64)) / 2.0**64  # all blocks of a write together
