@@ -6,7 +6,7 @@ TRACE is of a workload of ztune's, so that all that was read before is known. It
 three times on three record sizes and without data in the ARC: with all that came before them in the caches,
 which is what the others are held against; with empty caches; and with what the first reads of these seconds
 tell (docs/recording.md, "What was in the caches"). Prints a table in Markdown. What it makes is in a
-directory of its own, and removed.
+directory of its own, and removed; the exports of these traces stay in the cache, as any do.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ from ztune.runs.from_trace import built_for
 from ztune.study.adjust import adjusted
 from ztune.study.layout import with_settings
 from ztune.trace import window_cut
-from ztune.trace.first_reads import with_caches
 from ztune.trace.manifest import COLD, Warning_
 from ztune.trace.rate import REGION, Rate
 from ztune.trace.reader import Trace
@@ -46,13 +45,11 @@ def made(trace: Trace, last_s: float, folder: Path) -> dict[str, Trace]:
     first reads tell."""
     windows = [(trace.manifest.duration_ns - round(last_s * 1e9), trace.manifest.duration_ns)]
     found = {}
-    for name, calls in (("known", ALL), ("empty", 1)):
+    for name, code, calls in (("known", "known", ALL), ("empty", "empty", 1), ("told", COLD, 1)):
         path = folder / f"{name}.trace"
-        window_cut.write(
-            trace, windows, Warning_(code=COLD, message="Its caches are not known."), calls, path
-        )
+        window_cut.write(trace, windows, Warning_(code=code, message="As it was cut."), calls, path)
         found[name] = Trace.open(path)
-    return {**found, "told": with_caches(found["empty"])}
+    return found
 
 
 def replayed(trace: Trace, engine: Engine, arc: str) -> dict[str, tuple[int, float]]:

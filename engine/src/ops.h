@@ -55,7 +55,7 @@ typedef struct {
 	uint32_t blank;      /* of a write: so many bytes at its end are zeros */
 	uint32_t since_sync; /* ns from another's sync's end, for which its thread waited, to t; 0: of none */
 	uint32_t waited;     /* ns that its thread waited for others' syncs since its last call */
-	uint32_t unused;
+	uint32_t arc;        /* of what warms the caches: the MiB of ARC from which on it does; 0: any */
 } op_t;
 
 typedef struct {

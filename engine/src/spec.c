@@ -749,7 +749,7 @@ static int parse_root(const json_t *root, spec_t *s, err_t *err)
 	static const char *const keys[] = {"version", "seed", "arc_max", "host_memory", "pools", "datasets", "profiles",
 		"files", "content", "tunables", "closed", "verify", "backing", "backing_dir", "memory_limit",
 		"file_limit", "age", "processor", "sample", "load", "operations", "first", "logs", "log_operations",
-		"waits", "threads", "warm", NULL};
+		"waits", "threads", NULL};
 	static const char *const backings[] = {"memory", "file"};
 	static const char *const loads[] = {"all", "touched"};
 	int64_t n;
@@ -792,9 +792,6 @@ static int parse_root(const json_t *root, spec_t *s, err_t *err)
 			return -1;
 		s->rate = (int)n;
 	}
-	s->warm = WARM_ALL;
-	if (json_object_get(root, "warm") != NULL && want_int(root, "spec", "warm", 0, WARM_ALL, &s->warm, err) != 0)
-		return -1;
 	if (json_object_get(root, "load") != NULL && want_choice(root, "spec", "load", loads, 2, &l, err) != 0)
 		return -1;
 	/* Of what was sampled it is not known what the rest comes to but by what is touched. */

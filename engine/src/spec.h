@@ -103,8 +103,6 @@ typedef struct {
 
 #define SPEC_LOGS 8
 
-#define WARM_ALL INT64_C(1000000)
-
 typedef struct spec {
 	uint64_t seed;
 	uint64_t arc_max;                  /* bytes */
@@ -119,7 +117,6 @@ typedef struct spec {
 	int rate;                      /* of sampled files one byte in so many is there; 1: nothing was sampled */
 	double (*threads)[WAIT_KINDS]; /* how many calls each thread has in the whole of what chance took part of */
 	size_t nthreads;               /* 0: not known */
-	int64_t warm;                  /* the last rank, in millionths, of what is read to warm the caches */
 	bool touched;                  /* of files that records alone are loaded that the trace touches */
 	bool file_backing;
 	char backing_dir[4096];            /* "" = none */

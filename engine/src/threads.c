@@ -925,12 +925,13 @@ int threads_run(uint64_t first)
 
 /*
  * Brings into the caches what the program had read or written before the trace began, in that order.  Blocks that it
- * wrote are read as they are now: what counts is that the ARC holds them.  A duration is a rank: of what a larger cache
- * held the spec says how much the ARC has.
+ * wrote are read as they are now: what counts is that the ARC holds them.  What a larger one alone would hold is left
+ * out.
  */
 int threads_warm(uint64_t *done)
 {
-	uint64_t i, got;
+	/* The whole one, of which a sample has a part. */
+	uint64_t i, got, arc = R.spec->arc_max * (uint64_t)R.spec->rate;
 	int rc;
 
 	/* Nobody looks at what is read, and to decompress it is most of the work. */
@@ -939,7 +940,7 @@ int threads_warm(uint64_t *done)
 		const op_t *o = &R.ops->op[i];
 		rfile_t *f = files_known(o->file);
 
-		if (f == NULL || f->f == NULL || o->dur > R.spec->warm)
+		if (f == NULL || f->f == NULL || (uint64_t)o->arc << 20 > arc)
 			continue;
 		if ((rc = files_warm(o, f, &got)) != 0)
 			return rc;

@@ -90,12 +90,13 @@ def disk() -> Path:
 
 
 def _ours(path: Path) -> Path:
-    """Return ``path``, or /tmp where somebody else could swap what is made in it."""
+    """Return ``path`` without links, or /tmp where somebody else could swap what is made in it."""
     try:
-        own_directory.check(path)
+        found = own_directory.real(path)
+        own_directory.check(found)
     except (OSError, own_directory.NotOursError):
         return TMP
-    return path
+    return found
 
 
 def left(parent: Path, prefix: str = "") -> list[Path]:

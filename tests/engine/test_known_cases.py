@@ -1218,19 +1218,19 @@ def test_what_was_read_before_the_trace_is_cached_and_not_counted(tmp_path: Path
     assert 0.4 < ratio < 0.6
 
 
-def test_of_what_is_ranked_as_much_is_read_as_the_arc_has(tmp_path: Path, noise: Path) -> None:
+def test_what_only_a_larger_arc_would_have_is_not_warmed(tmp_path: Path, noise: Path) -> None:
     s = spec(noise, size=4 * MIB, properties={"recordsize": "8K"}, arc=128 * MIB)
     ops = Ops()
     order = list(range(512))
     random.Random(2).shuffle(order)
     for rank, block in enumerate(order):
-        ops.add(WARM, offset=block * 8192, size=8192, dur=(512 - rank) * 1_000_000 // 512, step=0)
+        ops.add(WARM, offset=block * 8192, size=8192, dur=0, step=0, arc=512 - rank)
     ops.add(READ, offset=order[-1] * 8192, size=8192)
-    all_of_it = replay(tmp_path, s, ops)["load"]["warm_bytes"]
-    some = replay(tmp_path, {**s, "warm": 250_000}, ops)
-    assert (all_of_it, some["load"]["warm_bytes"]) == (512 * 8192, 128 * 8192)
-    assert some["measure"]["arc"]["demand_data_misses"] == 0  # what is used most comes last
-    assert replay(tmp_path, {**s, "warm": 0}, ops)["load"]["warm_bytes"] == 0
+    found = replay(tmp_path, s, ops)
+    assert found["load"]["warm_bytes"] == 128 * 8192
+    assert found["measure"]["arc"]["demand_data_misses"] == 0
+    larger = replay(tmp_path, {**s, "arc_max": 512 * MIB}, ops)
+    assert larger["load"]["warm_bytes"] == 512 * 8192
 
 
 def test_the_blank_end_of_a_write_compresses_to_nothing(tmp_path: Path, noise: Path) -> None:

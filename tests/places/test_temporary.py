@@ -24,7 +24,7 @@ from ztune.cli.main import ztune
 from ztune.errors import InputError
 from ztune.onhost.host import shared_files
 from ztune.places import bundle, named
-from ztune.temporary import CONNECTION, KINDS, LOCK, PROGRAM, Temporary, left, left_here
+from ztune.temporary import CONNECTION, LOCK, PROGRAM, Temporary, left, left_here
 
 OTHER = 65534
 NAME = f"{CONNECTION}abcd_123"
@@ -98,7 +98,8 @@ def test_the_next_one_removes_what_was_left_of_its_kind(tmp: Path) -> None:
 
 
 def test_each_kind_is_known_when_it_was_left(tmp: Path) -> None:
-    made = [as_left(tmp / f"{kind}abcd_123") for kind in KINDS]
+    kinds = [f"ztune-{name}-" for name in ("ssh", "trial", "lab", "disks", "warming", "results")]
+    made = [as_left(tmp / f"{kind}abcd_123") for kind in kinds]
     assert left(tmp) == sorted(made)
 
 
@@ -106,6 +107,9 @@ def test_where_others_could_swap_it_nothing_large_is_put(
     tmp: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(temporary, "TMP", tmp_path)
+    assert temporary.disk() == tmp
+    (tmp_path / "link").symlink_to(tmp)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "link"))
     assert temporary.disk() == tmp
     tmp.chmod(0o777)
     assert temporary.disk() == tmp_path

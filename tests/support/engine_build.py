@@ -77,13 +77,29 @@ class Ops:
         blank: int = 0,
         since_sync: int = 0,
         waited: int = 0,
+        arc: int = 0,
         dur: int | None = None,
         step: int | None = None,
     ) -> None:
         self.files = max(self.files, file + 1, file2 + 1)
         self.threads = max(self.threads, thread + 1)
         d = self.dur if dur is None else dur
-        fields = (self.t, d, offset, size, file, file2, thread, op, via, flags, blank, since_sync, waited, 0)
+        fields = (
+            self.t,
+            d,
+            offset,
+            size,
+            file,
+            file2,
+            thread,
+            op,
+            via,
+            flags,
+            blank,
+            since_sync,
+            waited,
+            arc,
+        )
         self.records.append(RECORD.pack(*fields))
         self.t += self.step if step is None else step
 

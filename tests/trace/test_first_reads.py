@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from invoked import invoke
 from synthetic_traces import STAND_IN
 from trace_builder import MS, S, build, files
 
+from ztune.places.replay import prepare
 from ztune.store.db import Store
-from ztune.trace import first_blocks, first_reads
-from ztune.trace.manifest import COLD, FIRST_READS, Warning_
+from ztune.trace import first_reads
+from ztune.trace.first_reads import CachedRanges, cached
+from ztune.trace.manifest import COLD, RecordedWindow, Warning_
+from ztune.trace.ops import read_ops
 from ztune.trace.reader import Trace
 from ztune.trace.schema import Flag, Op, Via
-from ztune.trace.warm_share import WHOLE, share
 
 PAGE = 8192
 FAST, SLOW = 5_000, 4 * MS
@@ -34,18 +36,25 @@ def call(t: int, page: int, dur: int = FAST, op: Op = Op.READ, **more: int) -> d
     return {"t": t, "dur": dur, "op": op, "offset": page * PAGE, "size": size, **more}
 
 
-def recorded(path: Path, events: Sequence[Mapping[str, int]], **fields: Any) -> Trace:
-    entries = files(("/db/data", "data", LARGE), ("/db/log", "wal", LARGE), ("/db/new", "data", 0))
-    said = [Warning_(code=COLD, message="It is cold.")]
-    return build(path, events, entries, **{"warnings": said, **fields})
+def recorded(path: Path, events: Sequence[Mapping[str, int]], large: int = LARGE, **more: Any) -> Trace:
+    entries = files(("/db/data", "data", large), ("/db/log", "wal", LARGE), ("/db/new", "data", 0))
+    entries.append({"id": 3, "path": "/db/other", "role": "data", "size_start": PAGE * 10_000})
+    said = [Warning_(code=COLD, message="It is not known.")]
+    return build(path, events, entries, **{"warnings": said, **more})
+
+
+def ranges(trace: Trace) -> CachedRanges:
+    found = cached(trace)
+    assert found is not None
+    return found
 
 
 def told(trace: Trace, file: int = 0) -> list[tuple[int, int]]:
     """First page and number of pages of what was cached, by its place in the file."""
-    have = first_reads.with_caches(trace).columns("op", "file", "offset", "size")
-    rows = (have["op"] == Op.WARM) & (have["file"] == file)
+    found = ranges(trace)
+    mine = found.file == file
     return sorted(
-        zip((have["offset"][rows] // PAGE).tolist(), (have["size"][rows] // PAGE).tolist(), strict=True)
+        zip((found.offset[mine] // PAGE).tolist(), (found.size[mine] // PAGE).tolist(), strict=True)
     )
 
 
@@ -58,36 +67,17 @@ def test_what_is_read_first_in_no_time_was_cached(tmp_path: Path) -> None:
             call(3, 20),  # it is cached since
             call(4, 10, SLOW),
             call(5, 30, size=4 * PAGE),
-            call(6, 40, first_blocks.HIT_NS + PAGE),
-            call(7, 50, first_blocks.HIT_NS + PAGE - 1),
+            call(6, 40, first_reads.HIT_NS + PAGE),
+            call(7, 50, first_reads.HIT_NS + PAGE - 1),
         ],
     )
     assert told(trace) == [(10, 1), (30, 4), (50, 1)]
 
 
-def test_it_is_a_trace_of_the_same_events_that_says_what_it_knows(tmp_path: Path) -> None:
-    trace = recorded(tmp_path / "a.trace", [call(1, 10), call(2, 300, op=Op.WRITE)])
-    found = first_reads.with_caches(trace)
-    assert [one.code for one in found.manifest.warnings] == [FIRST_READS]
-    assert "took no disk's time show that 0.0 MiB of what it uses" in found.manifest.warnings[0].message
-    assert found.manifest.duration_ns == trace.manifest.duration_ns
-    have = found.columns()
-    kept = have["op"] != Op.WARM
-    for name, values in trace.columns().items():
-        assert have[name][kept].tolist() == values.tolist()
-    assert not kept[0] and not have["t"][~kept].any()
-    # It is made once, and nothing more is told of it.
-    assert [one.path for one in first_reads.made_of(trace)] == [found.path]
-    assert first_reads.with_caches(trace).path == found.path
-    assert first_reads.with_caches(found) is found
-
-
-def test_where_nothing_is_told_the_trace_stays(tmp_path: Path) -> None:
-    known = recorded(tmp_path / "a.trace", [call(1, 10)], warnings=[])
+def test_where_the_past_is_known_nothing_is_told(tmp_path: Path) -> None:
+    assert cached(recorded(tmp_path / "a.trace", [call(1, 10)], warnings=[])) is None
     slow = recorded(tmp_path / "b.trace", [call(1, 10, SLOW), call(2, 20, op=Op.WRITE)])
-    empty = recorded(tmp_path / "c.trace", [])
-    for one in (known, slow, empty):
-        assert first_reads.with_caches(one) is one and not first_reads.made_of(one)
+    assert told(slow) == told(recorded(tmp_path / "c.trace", [])) == []
 
 
 def test_what_may_have_been_read_ahead_goes_by_the_first(tmp_path: Path) -> None:
@@ -100,7 +90,7 @@ def test_what_may_have_been_read_ahead_goes_by_the_first(tmp_path: Path) -> None
             *scan(0, 100, SLOW, FAST, FAST, FAST),
             *scan(10 * MS, 200, FAST, FAST, FAST),
             *scan(20 * MS, 300, FAST, FAST, SLOW),
-            *scan(30 * MS, 400, SLOW, FAST, FAST, step=first_blocks.AHEAD_NS),
+            *scan(30 * MS, 400, SLOW, FAST, FAST, step=first_reads.AHEAD_NS),
             *scan(40 * MS, 500, *(SLOW if i == 3 else FAST for i in range(8))),  # it waited for a processor
         ],
     )
@@ -134,80 +124,145 @@ def test_of_what_is_written_first_as_large_a_part_was_cached_as_of_what_is_read(
     assert 700 < len(written) < 800 and {n for _, n in written} == {1}  # whole pages
 
 
+def test_what_is_known_to_have_been_used_before_is_not_told_again(tmp_path: Path) -> None:
+    warm = {"t": 0, "op": Op.WARM, "file": 0, "offset": 10 * PAGE, "size": 2 * PAGE}
+    assert told(recorded(tmp_path / "a.trace", [warm, call(1, 10), call(2, 11), call(3, 12)])) == [(12, 1)]
+
+
 def test_a_log_and_what_was_not_there_are_left_out(tmp_path: Path) -> None:
+    last = LARGE // PAGE - 1
     events = [
         call(1, 10, file=1),
         call(2, 10, file=2, op=Op.WRITE),
         call(3, 10, file=2),
-        call(4, LARGE // PAGE - 1, size=4 * PAGE),  # it grows: what there was is its last page
-        call(5, 1000, size=first_blocks.LARGEST + 1),
+        call(4, last, size=4 * PAGE),  # it grows: what there was is its last page
+        {"t": 5, "op": Op.SYNC, "file": -1, "offset": -1, "size": 0},
+        call(6, (1 << 52) // PAGE),
     ]
     trace = recorded(tmp_path / "a.trace", events)
-    assert told(trace) == [(LARGE // PAGE - 1, 1)]
+    assert told(trace) == [(last, 1)]
     assert told(trace, 1) == told(trace, 2) == []
 
 
-def test_what_is_used_most_is_warmed_last_and_stays_in_the_smallest_cache(tmp_path: Path) -> None:
-    events = [call(100 * i + n, 16 * i) for i in range(10) for n in range(i + 1)]
-    have = first_reads.with_caches(recorded(tmp_path / "a.trace", events)).columns("op", "offset", "dur")
-    warm = have["op"] == Op.WARM
-    assert (have["offset"][warm] // (16 * PAGE)).tolist() == list(range(10))
-    assert have["dur"][warm].tolist() == [WHOLE * (10 - i) // 10 for i in range(10)]
+@pytest.mark.parametrize(
+    "ends",
+    [
+        call(2, 5, size=first_reads.LARGEST + 1),
+        {"t": 2, "op": Op.TRUNCATE, "file": 0, "offset": -1, "size": PAGE},
+        call(2, 0, op=Op.COPY, file=3, file2=0),
+    ],
+)
+def test_once_a_file_is_cut_or_copied_its_reads_tell_nothing(tmp_path: Path, ends: dict[str, int]) -> None:
+    trace = recorded(tmp_path / "a.trace", [call(1, 10), ends, call(3, 20), call(4, 20, file=3)])
+    assert told(trace) == [(10, 1)]
+    assert (20, 1) in told(trace, 3)
 
 
-def test_more_blocks_than_are_told_apart_become_larger_ones(
+def test_of_a_recording_by_windows_the_first_one_tells(tmp_path: Path) -> None:
+    windows = [
+        RecordedWindow(t=0, duration_ns=S, started_unix_ns=1),
+        RecordedWindow(t=S, duration_ns=S, started_unix_ns=3600 * S),
+    ]
+    trace = recorded(tmp_path / "a.trace", [call(1, 10), call(S, 20)], windows=windows)
+    assert told(trace) == [(10, 1)]
+
+
+def needed(trace: Trace) -> dict[int, int]:
+    """Page → the bytes of ARC from which on it is warmed."""
+    found = ranges(trace)
+    assert found.arc.tolist() == sorted(found.arc.tolist(), reverse=True)  # what each ARC has comes last
+    return dict(zip((found.offset // PAGE).tolist(), found.arc.tolist(), strict=True))
+
+
+def test_what_is_read_once_is_in_an_arc_as_its_part_of_the_host_s_cache(tmp_path: Path) -> None:
+    events = [call(i, 16 * i) for i in range(64)]
+    for environment, cache in (
+        ({"memory": LARGE // 2}, LARGE // 2),
+        ({"memory": LARGE, "arc_max": LARGE // 4}, LARGE // 4),
+        ({"memory": 8 * LARGE}, LARGE + 10_000 * PAGE),  # no more than the files, without the log
+        ({}, LARGE + 10_000 * PAGE),
+        ({"memory": "much"}, LARGE + 10_000 * PAGE),
+    ):
+        name = f"{len(list(tmp_path.iterdir()))}.trace"
+        found = needed(recorded(tmp_path / name, events, environment=environment))
+        assert sorted(found.values()) == [cache * (i + 1) // 64 for i in range(64)]
+
+
+def test_what_is_read_again_is_in_each_arc_with_room_for_it_however_large_the_database_is(
+    tmp_path: Path,
+) -> None:
+    hot = [call(10 * i + n, 16 * i) for i in range(64) for n in range(2 + i % 2)]
+    once = [call(10_000, 100_000), call(10_001, 110_000)]
+    memory = {"memory": 256 << 30}
+    found = needed(recorded(tmp_path / "a.trace", [*hot, *once], 2 << 40, environment=memory))
+    by_need = sorted(found, key=lambda page: found[page])
+    assert {page // 16 % 2 for page in by_need[:32]} == {1}  # read three times
+    assert [found[page] for page in by_need[:64]] == [PAGE * (i + 1) for i in range(64)]
+    half = ((256 << 30) - 64 * PAGE) // 2
+    assert [found[page] for page in by_need[64:]] == [64 * PAGE + half, 256 << 30]
+
+
+def test_a_region_of_a_recording_by_sample_counts_as_what_it_stands_for(tmp_path: Path) -> None:
+    events = [call(1, 10), call(2, 10), call(3, 10, file=3), call(4, 10, file=3), call(5, 10, file=3)]
+    trace = recorded(tmp_path / "a.trace", events, sample={"of": 64, "region": 1 << 20})
+    entries = [one.model_copy(update={"sampled": one.id == 0}) for one in trace.manifest.files]
+    sampled = trace.manifest.model_copy(update={"files": entries})
+    object.__setattr__(trace, "manifest", sampled)
+    assert sorted(ranges(trace).arc.tolist()) == [PAGE, PAGE + 64 * PAGE]
+
+
+def test_of_more_blocks_than_are_told_apart_some_are_taken_as_they_are(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    events = [call(i, 64 * i, SLOW if i % 2 else FAST) for i in range(100)]
-    fine = recorded(tmp_path / "a.trace", events)
-    assert len(told(fine)) == 50 and {n for _, n in told(fine)} == {1}
-    monkeypatch.setattr(first_blocks, "BLOCKS", 100)
-    monkeypatch.setattr(first_blocks, "_AT_A_TIME", 64)
-    rows = first_blocks.cached(fine)
-    assert sorted((rows["offset"] // PAGE).tolist()) == [64 * i for i in range(0, 100, 2)]
-    assert set((rows["size"] // PAGE).tolist()) == {1}
-    monkeypatch.setattr(first_blocks, "BLOCKS", 12)  # several pages are one: that of the first read counts
-    rows = first_blocks.cached(fine)
-    assert 0 < len(rows) <= 12 and int(np.gcd.reduce(rows["size"])) % (8 * 64 * PAGE) == 0
+    events = [call(i, 64 * i, SLOW if i % 2 else FAST) for i in range(400)]
+    trace = recorded(tmp_path / "a.trace", events)
+    whole = told(trace)
+    monkeypatch.setattr(first_reads, "BLOCKS", 300)  # of 800
+    monkeypatch.setattr(first_reads, "_AT_A_TIME", 64)
+    found = ranges(trace)
+    pages = {(at // PAGE, size) for at, size in zip(found.offset.tolist(), found.size.tolist(), strict=True)}
+    assert 50 < len(pages) < 150 and {page for page, _ in pages} <= {page for page, _ in whole}
+    assert {size for _, size in pages} <= {first_reads.BLOCK, PAGE}
 
 
 def test_a_cut_into_pieces_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     events = [call(i, 37 * i % 500, SLOW if i % 3 else FAST, size=(i % 5 + 1) * PAGE) for i in range(300)]
     trace = recorded(tmp_path / "a.trace", events)
-    whole = first_blocks.cached(trace)
-    monkeypatch.setattr(first_blocks, "_AT_A_TIME", 7)
-    assert len(whole) and first_blocks.cached(trace).tolist() == whole.tolist()
+    whole = ranges(trace)
+    monkeypatch.setattr(first_reads, "_AT_A_TIME", 7)
+    again = ranges(trace)
+    assert len(whole)
+    for one in fields(CachedRanges):
+        assert getattr(again, one.name).tolist() == getattr(whole, one.name).tolist()
 
 
-def test_how_much_of_it_an_arc_has(tmp_path: Path) -> None:
-    def of(environment: dict[str, Any], arc: int) -> float:
-        trace = recorded(tmp_path / f"{len(list(tmp_path.iterdir()))}.trace", [], environment=environment)
-        return share(trace.manifest, arc)
+def test_an_export_has_it_first_and_says_so(tmp_path: Path) -> None:
+    trace = recorded(
+        tmp_path / "a.trace", [call(1, 10), call(2, 300, op=Op.WRITE)], environment={"memory": LARGE}
+    )
+    inputs = prepare(trace)
+    header, records = read_ops(inputs.ops)
+    warm = records[records["op"] == Op.WARM]
+    assert (
+        header["nops"][0] == len(records) == 2 + len(warm) and (records["op"][: len(warm)] == Op.WARM).all()
+    )
+    assert warm["size"].sum() == 2 * PAGE and warm["arc"].max() == LARGE // (1 << 20) + 1
+    assert any("0.0 MiB of what is used lay in caches" in text for text in inputs.warnings)
+    assert prepare(trace).warnings == inputs.warnings  # kept with it
+    nothing = prepare(recorded(tmp_path / "b.trace", [call(1, 10, SLOW)]))
+    assert any("begins with an empty ARC" in text for text in nothing.warnings)
+    known = prepare(recorded(tmp_path / "c.trace", [call(1, 10)], warnings=[]))
+    assert not any("caches" in text or "ARC" in text for text in known.warnings)
 
-    assert of({"memory": LARGE // 2}, LARGE // 8) == 0.25  # its cache, at most
-    assert of({"memory": 8 * LARGE}, LARGE // 8) == 0.125  # no more than the files, without the log
-    assert of({"memory": LARGE, "arc_max": LARGE // 4}, LARGE // 8) == 0.5
-    assert of({"memory": LARGE}, 2 * LARGE) == 1.0
-    assert of({}, LARGE // 8) == 0.125
-    assert of({"memory": "much"}, LARGE // 8) == 0.125
 
-
-def test_screen_replays_it_and_goes_on_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_screen_says_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ZTUNE_ENGINE", str(STAND_IN))
     events = [call(i * MS, 16 * i % 1000) for i in range(300)]
     events += [call(i * MS + 1, i, op=Op.WRITE, file=1) for i in range(300)]
-    trace = recorded(tmp_path / "a.trace", events, duration_ns=S, environment={"memory": LARGE})
-    ask = ("screen", str(trace.path), "--budget", "1", "--no-elsewhere", "--arc", "128M")
-    monkeypatch.setenv("STAND_IN", "crash=131072")
-    code, _, err = invoke(*ask)
-    assert code, err
-    monkeypatch.delenv("STAND_IN")
-    code, _, err = invoke("screen", str(trace.path), "--resume")
+    trace = recorded(tmp_path / "a.trace", events, duration_ns=S)
+    code, _, err = invoke("screen", str(trace.path), "--budget", "1", "--no-elsewhere", "--arc", "128M")
     assert code == 0, err
     with Store.open() as store:
         run = store.run()
-        [trial, *_] = store.trials(run.id)
-    assert Trace.open(run.trace_path).sha == first_reads.made_of(trace)[0].sha
-    assert any("told from its first reads" in text for text in run.warnings)
-    assert not any("It is cold" in text for text in run.warnings)
-    assert trial.spec is not None and trial.spec["warm"] == WHOLE // 8
+    assert run.trace_sha == trace.sha
+    assert any("of what is used lay in caches" in text for text in run.warnings)

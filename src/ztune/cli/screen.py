@@ -62,7 +62,7 @@ from ztune.store.records import Run, Trial
 from ztune.study import OBJECTIVES, Study, ready
 from ztune.study.durability import judge
 from ztune.study.layout import plain, with_settings
-from ztune.trace import excerpt, first_reads, left_out, reassign
+from ztune.trace import excerpt, left_out, reassign
 from ztune.trace.manifest import UNSEEN, Manifest
 from ztune.trace.rate import parse_rate
 from ztune.trace.reader import Trace
@@ -191,11 +191,11 @@ def command(
                 raise InputError(f"{wrong[0]} can't be changed when a run is resumed; start a new run")
             opened = None if trace is None else resolve(str(trace), "trace", store=store)
             run = _unfinished(store, resume, opened)
-            if opened is None:
+            if opened is not None and opened.sha != run.trace_sha:
+                told, _ = reassign.told_unasked(opened)
+                opened = told if told.sha == run.trace_sha else opened
+            if opened is None or resume in LAST:  # it may be of windows of the trace that was named
                 opened = Trace.open(run.trace_path)
-            else:
-                made = _made_of(opened)
-                opened = next((one for one in made if one.sha == run.trace_sha), opened)
             begun = ScreenOptions.of(run)
             options = replace(
                 options, budget=budget or begun.budget, only=begun.only, have=begun.have, ages=begun.ages,
@@ -233,7 +233,7 @@ def command(
                 for warning in opened.manifest.warnings:
                     if warning.code in UNSEEN:
                         output.echo(f"ztune: {warning.message}", err=True)
-                opened = _with_caches(_in_windows(opened, windows, options.sample, beside))
+                opened = _in_windows(opened, windows, options.sample, beside)
                 study = study_for(opened, study_name, profile, arc)
                 study = recordings.replayable(study, opened, study_name)
                 others = recordings.found(study, opened, options.budget, study_name)
@@ -311,12 +311,6 @@ def _in_windows(trace: Trace, given: str | None, sample: int, beside: str | None
     return found
 
 
-def _with_caches(trace: Trace) -> Trace:
-    """Return ``trace`` with what its first reads tell of the caches, where that is not known."""
-    with waiting(f"looking at the first reads of {trace.path}"):
-        return first_reads.with_caches(trace)
-
-
 def _ages(given: str | None, study: Study) -> tuple[str, ...]:
     """Return the ages named; InputError for one that is none."""
     values = tuple(filter(None, map(str.strip, (given or "").split(","))))
@@ -370,20 +364,14 @@ def _unfinished(store: Store, name: str, trace: Trace | None) -> Run:
         return resolve(name, "run", store=store)
     of = None
     if trace is not None:
-        of = {one.sha for one in _made_of(trace)}
+        named = (trace, reassign.told_unasked(trace)[0])
+        of = {one.sha for made in named for one in (made, *excerpt.made_of(made))}
     runs = [r for r in store.runs() if store.is_own(r) and (of is None or r.trace_sha in of)]
     cut = [r for r in runs if r.status != "done" or any(t.status != "ok" for t in store.trials(r.id))]
     if not cut:
         what = "" if trace is None else f" of {trace.path}"
         raise InputError(f"there is no run{what} that was cut; `ztune runs` lists all")
     return cut[-1]
-
-
-def _made_of(trace: Trace) -> list[Trace]:
-    """Return the traces that a screening of ``trace`` may replay: itself, and those that are made of it."""
-    with_roles = (trace, reassign.told_unasked(trace)[0])
-    parts = [part for one in with_roles for part in (one, *excerpt.made_of(one))]
-    return [made for part in parts for made in (part, *first_reads.made_of(part))]
 
 
 def _manifest(run: Run) -> Manifest | None:

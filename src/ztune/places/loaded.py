@@ -43,7 +43,7 @@ def load_spec(spec: Mapping[str, Any], processor: Mapping[str, Any] | None = Non
     ``processor``: the modelled host's, which takes effect where the pools get a past; else a load has those
     that are the same for all. None: a load that takes real time.
     """
-    kept = {k: v for k, v in spec.items() if k not in ("tunables", "processor", "host_memory", "warm")}
+    kept = {k: v for k, v in spec.items() if k not in ("tunables", "processor", "host_memory")}
     if processor is not None:
         kept["processor"] = processor if "age" in spec else HostProcessors(_CORES).spec()
     pools = [

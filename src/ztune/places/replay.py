@@ -41,10 +41,8 @@ from ztune.trace.inputs import (
     OpsInfo,
     content_name,
 )
-from ztune.trace.manifest import FIRST_READS
 from ztune.trace.rate import Rate, check_rate
 from ztune.trace.reader import Trace, commits_of, operations_of
-from ztune.trace.warm_share import WHOLE, share
 from ztune.units import counted
 
 MIN_TIMEOUT_S = 900.0
@@ -54,6 +52,14 @@ CACHED_TRACES = 4  # how many exports of traces are kept
 REFUSED = (
     "{calls} with O_DIRECT {are} not of whole pages of 4 KiB. OpenZFS 2.3 refuses such calls, and the "
     "program may stop there; direct=disabled takes them. A replay has them go through the ARC"
+)
+CACHED = (
+    "First reads that took no disk's time show that {:,.1f} MiB of what is used lay in caches before the "
+    "recording; a replay begins with as much of it as its ARC would have"
+)
+NOTHING_CACHED = (
+    "First reads don't show that anything lay in caches before the recording: a replay begins with an empty "
+    "ARC, and may read more than a server that has run for long"
 )
 
 
@@ -72,12 +78,14 @@ def prepare(trace: Trace) -> Inputs:
         if ops.is_file() and index.is_file():
             kept = json.loads(index.read_text())
             files, refused = tuple(OpsFile.of_json(f) for f in kept["files"]), int(kept["refused"])
+            cached = kept["cached"]
         else:
             info: OpsInfo = export_ops(trace, ops)
-            files, refused = tuple(info.files), info.refused
+            files, refused, cached = tuple(info.files), info.refused, info.cached
+            kept = {"files": [vars(f) for f in files], "refused": refused, "cached": cached}
             with shared_files.replacing(index) as partial:
-                partial.write_text(json.dumps({"files": [vars(f) for f in files], "refused": refused}))
-        warnings = []
+                partial.write_text(json.dumps(kept))
+        warnings = [] if cached is None else [CACHED.format(cached / 2**20) if cached else NOTHING_CACHED]
         if refused:
             calls = counted(refused, "read or write", "reads and writes")
             warnings.append(REFUSED.format(calls=calls, are="is" if refused == 1 else "are"))
@@ -248,8 +256,6 @@ class Replay:
             spec["threads"] = [list(one) for one in self.inputs.calls]
         if spec["arc_max"] < MIN_ARC:
             check_rate(self.rate.of, layout.arc, MIN_ARC)
-        if any(warning.code == FIRST_READS for warning in self.trace.manifest.warnings):
-            spec["warm"] = round(WHOLE * share(self.trace.manifest, layout.arc))
         # What ages is rewritten everywhere.
         if layout.age is None and (self._load or self._default_load) == "touched":
             spec["load"] = "touched"

@@ -8,7 +8,7 @@ from typing import Any
 
 from ztune.trace.manifest import RECORDSIZES
 
-EXPORT_VERSION = 13  # part of the key under which callers cache an export
+EXPORT_VERSION = 14  # part of the key under which callers cache an export
 CONTENT = "neighbour-"
 """What stands before a role in the names of a neighbour's content."""
 READ_BEFORE = " read"  # after a role: the content, at the start, of what is touched
@@ -64,6 +64,7 @@ class OpsInfo:
     files: list[OpsFile]
     left_out: int  # events of files without a role, and reads and writes of no bytes
     refused: int = 0  # reads and writes with O_DIRECT that OpenZFS 2.3 refuses
+    cached: int | None = None  # bytes that first reads show to have been in caches; None: that is known
 
 
 @dataclass(frozen=True)

@@ -126,8 +126,8 @@ class Warning_(_Part):
     count: Count = 1
 
 
-COLD, FIRST_READS = "cold", "first-reads"
-"""Codes of warnings that what caches held is not known, and that the first reads tell it."""
+COLD = "cold"
+"""Code of the warning that it is not known what the caches held."""
 UNSEEN = ("shared-mmap", "mmap-reads")
 """Codes of warnings that files were used through mapped memory: of that a replay has nothing."""
 

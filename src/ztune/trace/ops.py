@@ -21,6 +21,7 @@ from ztune.errors import InputError
 from ztune.files import writing
 from ztune.trace.copies import copies
 from ztune.trace.direct import DirectIO
+from ztune.trace.first_reads import CachedRanges, cached
 from ztune.trace.inputs import OpsFile, OpsInfo
 from ztune.trace.prefilled import Prefilled
 from ztune.trace.reader import Columns, Trace
@@ -58,7 +59,7 @@ RECORD = np.dtype(
         ("blank", "<u4"),  # of a write: so many bytes at its end are zeros
         ("since_sync", "<u4"),  # ns since another's sync ended that the thread had waited for; 0: for none
         ("waited", "<u4"),  # ns that it waited for others' syncs since its last call
-        ("unused", "<u4"),
+        ("arc", "<u4"),  # of what warms the caches: the MiB of ARC from which on it does; 0: any
     ]
 )
 assert HEADER.itemsize == 32
@@ -68,6 +69,7 @@ _COLUMNS = (
     *("t", "dur", "tid", "op", "via", "flags", "file", "file2", "offset", "size"),
     *("since_sync", "waited"),
 )
+_MIB = 1 << 20
 YEAR_NS = 31_557_600 * 10**9
 """The latest start of a call that is replayed. Nobody records for a year: it is a wall clock's time."""
 _PARTS = re.compile(r"(\D*)(\d*)", re.ASCII)
@@ -148,13 +150,16 @@ def export_ops(trace: Trace, path: Path | str) -> OpsInfo:
             f"{threads.used} threads run together in the trace {trace.path};"
             f" at most {MAX_THREADS} can be replayed"
         )
+    told = cached(trace)
+    warming = np.empty(0, RECORD) if told is None else _warming(told, new_id)
     places, blanks = (np.concatenate(both) for both in zip(*later, strict=True))
     tails, done = BlankTails(logs), 0
     header = np.zeros(1, HEADER)
-    header[0] = (MAGIC, OPS_VERSION, RECORD.itemsize, nops, len(files), threads.used)
+    header[0] = (MAGIC, OPS_VERSION, RECORD.itemsize, len(warming) + nops, len(files), threads.used)
     direct, refused = DirectIO(trace.manifest.files), 0
     with writing(path) as out:
         out.write(header.tobytes())
+        out.write(warming.tobytes())
         for part in trace.parts(*_COLUMNS):
             part |= names.put_right(part)
             chosen = np.flatnonzero(_replayed(part, new_id))
@@ -170,7 +175,18 @@ def export_ops(trace: Trace, path: Path | str) -> OpsInfo:
             records["blank"][places[mine] - done] = blanks[mine]
             out.write(records.tobytes())
             done += len(chosen)
-    return OpsInfo(path, nops, threads.used, files, trace.manifest.events - nops, refused)
+    held = None if told is None else int(told.size.sum())
+    return OpsInfo(
+        path, len(warming) + nops, threads.used, files, trace.manifest.events - nops, refused, held
+    )
+
+
+def _warming(told: CachedRanges, new_id: npt.NDArray[np.int32]) -> npt.NDArray[np.void]:
+    records = np.zeros(len(told), RECORD)
+    records["op"], records["file"], records["file2"] = Op.WARM, new_id[told.file], -1
+    records["offset"], records["size"] = told.offset, told.size
+    records["arc"] = np.minimum(told.arc // _MIB + 1, np.iinfo(np.uint32).max)
+    return records
 
 
 def join_ops(first: Path | None, second: Path, target: Path, start_ns: int, end_ns: int) -> None:

@@ -60,9 +60,7 @@ from ztune.units import counted, format_size
 Progress = Callable[[str], None]
 _COLD = Warning_(
     code=COLD,
-    message="What the processes had read before the recording is not known. A replay takes it from their"
-    " first reads; where these don't show it, as of Direct I/O, it begins with empty caches, so it may read"
-    " more than they did.",
+    message="What the processes had read before the recording is not known: their first reads tell it.",
 )
 _CUT = Warning_(
     code="cut",

@@ -385,7 +385,7 @@ def work(ops: Path, files: Sequence[OpsFile]) -> Work:
         last = regions.of(rows["file"], rows["offset"] + rows["size"] - 1)
         hit[first] = hit[last] = used[rows["file"]] = True
         long += int(np.maximum(last - first - 1, 0).sum())
-        events += len(rows)
+        events += int(np.count_nonzero(rows["op"] != Op.WARM))
     data = sum(max(f.size, f.size_end) for f in files if f.id in ends)
     touched = min((int(hit.sum()) + long) * REGION, max(data, 1))
     roles = {f.role for f in files if used[f.id]}

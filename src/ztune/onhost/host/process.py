@@ -342,12 +342,24 @@ def user_of(pid: int) -> int | None:
     None too where its real, effective and saved users differ: one of them is not who started it. The owner of
     its folder in /proc does not say: that is root for every process that hides its memory.
     """
+    found = _users_of(pid)
+    return found[0] if len(set(found)) == 1 else None
+
+
+def _users_of(pid: int) -> list[int]:
+    """Return the real, effective, saved and file system's user of a process; none when it is gone."""
     with contextlib.suppress(OSError, ValueError):
         for line in Path(f"/proc/{pid}/status").read_text(encoding="utf-8", errors="replace").splitlines():
             if line.startswith("Uid:"):
-                uids = {int(word) for word in line.split()[1:]}
-                return uids.pop() if len(uids) == 1 else None
-    return None
+                return [int(word) for word in line.split()[1:]]
+    return []
+
+
+def real_user_of(pid: int) -> int | None:
+    """Return the number of the user who started a process, as whom a setuid program does not run; None when
+    it is gone."""
+    found = _users_of(pid)
+    return found[0] if found else None
 
 
 def is_marked(pid: int, token: str) -> bool:

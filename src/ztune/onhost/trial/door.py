@@ -26,7 +26,7 @@ from ztune.errors import InputError, Refused, ZtuneError
 from ztune.onhost.host import devices, labels, mounted, mounts, own_directory, tunables
 from ztune.onhost.host.about import boot_id
 from ztune.onhost.host.own_directory import Inode, NotOursError, OwnDirectory
-from ztune.onhost.host.process import Identity, all_pids, descendants, is_marked, user_of
+from ztune.onhost.host.process import Identity, all_pids, descendants, is_marked, real_user_of
 from ztune.onhost.host.zfs import Value, Zfs, import_places, last_words
 from ztune.onhost.trial import saved
 from ztune.onhost.trial.journal import NAME as JOURNAL
@@ -646,7 +646,7 @@ class Door:
         """Whether a process is the trial's: by its environment, or, as some servers write over theirs, since
         it works below the trial's directory; and it runs as who the job ran as.
         """
-        if users is not None and user_of(pid) not in (0, os.geteuid(), *users):
+        if users is not None and real_user_of(pid) not in (0, os.geteuid(), *users):
             return False
         return is_marked(pid, self.token) or mounts.uses(pid, self.directory)
 

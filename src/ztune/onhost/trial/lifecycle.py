@@ -483,12 +483,12 @@ class RunningTrial:
 
     def _note_pids(self) -> None:
         """Journal the job's processes, so that a dead trial's can be ended."""
-        from ztune.onhost.host.process import Identity, user_of
+        from ztune.onhost.host.process import Identity, real_user_of
 
         assert self.job is not None
         found = [one for pid in self.job.pids() if (one := Identity.of(pid)) is not None]
         if found:
-            users = sorted({user for one in found if (user := user_of(one.pid)) is not None})
+            users = sorted({user for one in found if (user := real_user_of(one.pid)) is not None})
             pids = [[one.pid, one.ticks] for one in found]
             self.journal.make("processes", "processes", pids=pids, users=users)
 
