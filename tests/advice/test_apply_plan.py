@@ -266,6 +266,16 @@ def test_rewriting_what_is_there(machine: Machine) -> None:
     assert planned({"data.recordsize": "16K"}, {"data": "tank/pg"}).targets[0].commands == ()
 
 
+def test_a_copy_has_all_that_is_changed_and_not_what_was_set_before(machine: Machine) -> None:
+    machine.change(lambda s: s["datasets"]["tank/pg"]["local"].update(sync="disabled", logbias="throughput"))
+    (target,) = planned({"data.recordsize": "16K"}, {"data": "tank/pg"}).targets
+    assert {(s.name, s.value) for s in target.settings} > {("sync", "standard"), ("logbias", "latency")}
+    (create,) = [c for c in target.commands if c.startswith("zfs create")]
+    assert all(f"-o {s.name}={s.value} " in create for s in target.settings)
+    assert "disabled" not in create and "throughput" not in create
+    assert target.rewrite[0].startswith("recordsize: ")
+
+
 def pasted(target: Target, folder: Path, failing: str = "") -> list[str]:
     """Return which commands are run when the whole of a target's is pasted, and the one ``failing`` fails."""
     programs, log = folder / "programs", folder / "log"

@@ -346,9 +346,7 @@ def _target(
         if name in d.properties and d.text(name) and _follows(d.properties[name], here.name)
         if not any(_within(d.name, one.dataset) and one.name == name for one in own)
     ]
-    sentences, commands = _rewriting(
-        here, tuple(s for s in settings if PROPERTIES[s.name].new_blocks_only and not s.keeps), live
-    )
+    sentences, commands = _rewriting(here, settings, live)
     return Target(
         here, roles, (*own, *settings), tuple(already), tuple(kept), tuple(impossible), tuple(followers),
         tuple(sentences), tuple(commands),
@@ -469,12 +467,13 @@ def _rewriting(
 ) -> tuple[list[str], list[str]]:
     """Return what the changes leave as it is, and commands that write it anew.
 
-    ``settings``: those that act on new blocks only.
+    ``settings``: all changes of ``here``; a copy has them too, for it takes the place of what was changed.
     """
     size = here.number("referenced")
-    if not settings or not size:
+    new_only = [s for s in settings if PROPERTIES[s.name].new_blocks_only and not s.keeps]
+    if not new_only or not size:
         return [], []
-    names = ", ".join(s.name for s in settings)
+    names = ", ".join(s.name for s in new_only)
     amount = units.amount(size)
     said = [
         f"{names}: for what is written from now on. The {amount} there keep what they have until rewritten."
@@ -508,7 +507,7 @@ def _rewriting(
             "It is not mounted, so there are no commands: what lies at its mountpoint is not its own."
         )
         return said, []
-    record = any(s.name == "recordsize" for s in settings)
+    record = any(s.name == "recordsize" for s in new_only)
     if record:
         said.append(
             "A file of more than one block keeps its record size for good: "
