@@ -31,7 +31,9 @@ CLIENT_BYTES: Final = 1 << 20
 MOST_FOLDERS: Final = 2000
 """Folders below a root that are looked into for a database's marks."""
 LARGEST_FILE: Final = 16 << 20
-"""Bytes of a configuration file that are read."""
+"""Bytes of a configuration file that are read, with all that it includes."""
+MOST_INCLUDED: Final = 200
+"""Files that a configuration file may include, and those in turn; lines that include none count as one."""
 _ENVIRONMENT: Final = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/nonexistent", "LC_ALL": "C"}
 """Of a client that is told no password."""
 Way = TypeVar("Way")
@@ -453,12 +455,62 @@ def _answer(client: subprocess.Popen[bytes], name: str) -> tuple[int, bytes, byt
                 client.wait(KILL_SECONDS)
 
 
-def text_of(path: Path) -> str:
-    """Return the text of a configuration file. Raises ZtuneError when it can't be read, or is no file."""
+def text_of(path: Path, most: int = LARGEST_FILE) -> str:
+    """Return the text of a configuration file.
+
+    Raises ZtuneError when it can't be read, is no file, or has more than ``most`` bytes.
+    """
     try:
-        return noatime.beginning(path, LARGEST_FILE).decode(errors="replace")
+        content = noatime.beginning(path, most + 1)
     except OSError as error:
         raise ZtuneError(f"{path}: {error.strerror}") from None
+    if len(content) > most:
+        raise ZtuneError(f"{path} is larger than {format_size(most)}, and was not read")
+    return content.decode(errors="replace")
+
+
+class EndlessError(ZtuneError):
+    """A configuration includes more than a server's own does."""
+
+
+@dataclass(slots=True)
+class Configuration:
+    """A configuration file and what it includes, read to an end.
+
+    Any user's process can look like a server, and name a file that includes itself twice.
+    """
+
+    _files: int = MOST_INCLUDED
+    _bytes: int = LARGEST_FILE
+
+    def text(self, path: Path) -> str:
+        """Return the text of one of its files. Raises ZtuneError, EndlessError."""
+        text = text_of(path)
+        self._bytes -= len(text)
+        if self._bytes < 0:
+            raise EndlessError(f"{path}: with what it includes it is larger than {format_size(LARGEST_FILE)}")
+        return text
+
+    def included(
+        self, files: Iterable[Path], parse: Callable[[Path, Configuration], dict[str, str]]
+    ) -> dict[str, str]:
+        """Return what ``parse`` finds in the files that a line includes; the last of a name counts.
+
+        Files that can't be read are passed over. Raises EndlessError.
+        """
+        found: dict[str, str] = {}
+        self._files -= 1
+        for number, file in enumerate(files):
+            self._files -= number > 0
+            if self._files < 0:
+                raise EndlessError(f"{file} is included, and more than {MOST_INCLUDED} files before it")
+            try:
+                found |= parse(file, self)
+            except EndlessError:
+                raise
+            except ZtuneError:
+                continue
+        return found
 
 
 _SIZE = re.compile(r"(-?\d+(?:\.\d+)?)\s*([kKmMgGtT]?)(?:i?[bB])?")
