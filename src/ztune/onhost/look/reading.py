@@ -142,6 +142,35 @@ def working_in(folders: Iterable[Path], known: Container[int]) -> list[Process]:
     return found
 
 
+def is_elsewhere(one: Process, place: Path) -> bool:
+    """Whether a process sees other files than this one, as in a container: other ones from / on, or in
+    ``place``. False where that can't be told.
+
+    A service of systemd often has mounts of its own, and sees the same.
+    """
+    for path in (Path("/"), place):
+        with suppress(OSError):
+            theirs = Path(f"/proc/{one.pid}/root{path}").stat()
+            try:
+                here = path.stat()
+            except FileNotFoundError:
+                return True
+            if (theirs.st_dev, theirs.st_ino) != (here.st_dev, here.st_ino):
+                return True
+    return False
+
+
+def may_serve(one: Process) -> bool:
+    """Whether the data in the folder that a process works in may be its own: the folder is its user's, or
+    that is root.
+
+    Anybody's process may work in a folder such as /var/lib, and be called as a database.
+    """
+    with suppress(OSError):
+        return one.uid == 0 or (one.folder is not None and one.folder.stat().st_uid == one.uid)
+    return False
+
+
 def open_files(pid: int) -> Iterator[Path]:
     """Yield the paths of the regular files that a process has open."""
     try:
@@ -266,8 +295,14 @@ def require_socket(path: Path, uid: int | None, by: Asker) -> None:
         raise ZtuneError(f"{path} belongs to user {found.st_uid}, and the server {whose}")
 
 
-def require_port(host: str, port: int, uid: int | None) -> None:
-    """Raise ZtuneError unless a port of this host is listened on by processes of ``uid`` and root alone."""
+def require_port(host: str, port: int, server: Process) -> None:
+    """Raise ZtuneError unless a port of this host is listened on by processes of the server's user and root
+    alone, and the server is in this host's network.
+    """
+    uid = server.uid
+    with suppress(OSError):
+        if Path(f"/proc/{server.pid}/ns/net").readlink() != Path("/proc/self/ns/net").readlink():
+            raise ZtuneError(f"process {server.pid} is in another network, as in a container")
     try:
         address = ipaddress.ip_address(host)
     except ValueError:

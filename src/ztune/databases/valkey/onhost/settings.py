@@ -112,7 +112,7 @@ def _by_client(server: Process, address: tuple[str, ...], by: Asker) -> Observed
     if address[0] == "-s":
         require_socket(Path(address[1]), server.uid, by)
     else:
-        require_port(address[1], int(address[3]), server.uid)
+        require_port(address[1], int(address[3]), server)
     client = next((c for c in ("valkey-cli", "redis-cli") if which(c)), None)
     if client is None:
         raise MissingError("neither the client valkey-cli nor redis-cli is installed")
