@@ -204,6 +204,19 @@ def test_time_is_bounded_and_said(tmp_path: Path) -> None:
     assert any("were looked through for 0 s only" in text for text in limits)
 
 
+def test_that_time_was_over_is_said_only_where_it_was(tmp_path: Path) -> None:
+    # A new log: written at its beginning alone, and read in larger pieces somewhere else.
+    path = tmp_path / "1.dat"
+    path.write_bytes(random.Random(1).randbytes(8 << 20))
+    with path.open("r+b") as file:
+        file.truncate(512 << 20)
+    found, limits = files([tmp_path], rules=DATA, recordsizes=(4096, 1 << 20))
+    (role,) = found
+    assert {one.recordsize for one in role.compressed} == {4096}
+    (said,) = [text for text in limits if "compressed at" in text]
+    assert said.endswith("at 1 of 2 record sizes only: at the others all blocks that were drawn are zeros")
+
+
 # --- compressing
 
 
