@@ -542,6 +542,7 @@ def test_files_and_volumes_are_not_mixed_up(machine: Machine) -> None:
         "tank/other is a volume, and the layout has data, temp, index as files"
         in plan.targets[0].impossible[0]
     )
+    assert "\n  - tank/other is a volume" in plan_text.render(plan)
     plan = planned({"data.volume": "8G"}, {"data": "tank/pg"})
     assert names(plan) == []
     assert "zfs create -V SIZE -o volblocksize=16K" in plan.targets[0].impossible[0]
@@ -584,6 +585,7 @@ def test_what_dataset_words_are_refused() -> None:
         ("tank/pg", "write ROLE=POOL/DATASET"),
         ("backup=tank/pg", 'no role "backup"'),
         ("data=tank/p g;rm", "is not a dataset name"),
+        ("data=tank/p g", "that ztune takes: ZFS allows a blank there"),
         ("data=-o/x", "is not a dataset name"),
         ("data=", "write ROLE=POOL/DATASET"),
     ):

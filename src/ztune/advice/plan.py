@@ -131,7 +131,8 @@ def parse_datasets(words: Sequence[str], layout: Layout) -> dict[str, str]:
         try:
             check_dataset_name(name)
         except ValueError:
-            raise InputError(f'--dataset is "{word}", but "{name}" is not a dataset name') from None
+            blank = " that ztune takes: ZFS allows a blank there, ztune does not" if " " in name else ""
+            raise InputError(f'--dataset is "{word}", but "{name}" is not a dataset name{blank}') from None
         out[role] = name
     return out
 
