@@ -12,7 +12,7 @@ from ztune.databases.mongodb import settings as mongodb
 from ztune.databases.postgresql.onhost import settings as postgresql
 from ztune.databases.valkey.onhost import settings as valkey
 from ztune.errors import ZtuneError
-from ztune.onhost.look.reading import Configuration, Instance, Process
+from ztune.onhost.look.reading import Configuration, Instance, Process, size
 
 LONG = 200_000
 PARSERS = pytest.mark.parametrize(
@@ -80,3 +80,9 @@ def test_what_is_no_yaml_of_mongodbs_is_said(tmp_path: Path) -> None:
     assert set(mongodb.read(Instance(path)).unknown.values()) == {
         f"{path} is larger than 256K, and was not read"
     }
+
+
+@pytest.mark.parametrize("text", ["9" * 400, "9" * 5000 + "k", "1" * 21, "-" + "9" * 400])
+def test_what_is_larger_than_any_size_stays_text(text: str) -> None:
+    assert size(text) == text
+    assert postgresql.value_of(text, "8kB") == text

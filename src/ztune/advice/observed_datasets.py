@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Any
 
@@ -16,6 +17,7 @@ from ztune.observe.model import (
     ObservedPool,
     ObservedVdev,
 )
+from ztune.units import whole
 
 POOL_FACTS: dict[str, Fact] = {
     "pool": Fact("pool"),
@@ -305,17 +307,17 @@ def _algorithm(compression: str | None) -> tuple[str | None, int | None]:
         return None, None
     if compression in _LEVELS:
         return _LEVELS[compression]
-    match = re.fullmatch(r"(zstd-fast|zstd|gzip)-(\d+)", compression)
+    match = re.fullmatch(r"(zstd-fast|zstd|gzip)-([0-9]{1,4})", compression)
     return (match[1], int(match[2])) if match else (compression, None)
 
 
 def _int(text: str | None) -> int | None:
-    text = (text or "").removesuffix("%")
-    return int(text) if text.isdigit() else None
+    return whole((text or "").removesuffix("%"))
 
 
 def _float(text: str | None) -> float | None:
     try:
-        return float((text or "").removesuffix("x"))
+        number = float((text or "").removesuffix("x"))
     except ValueError:
         return None
+    return number if math.isfinite(number) else None

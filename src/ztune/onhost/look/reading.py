@@ -548,6 +548,7 @@ class Configuration:
         return found
 
 
+_DIGITS = 20  # of 2^64; larger ones are no sizes, and at some 300 no numbers
 _SIZE = re.compile(r"(-?\d+(?:\.\d+)?)\s*([kKmMgGtT]?)(?:i?[bB])?")
 
 
@@ -558,6 +559,8 @@ def size(text: str, unit: int = 1) -> str:
     """
     match = _SIZE.fullmatch(text.strip())
     if match is None:
+        return text
+    if len(match[1]) > _DIGITS:
         return text
     number, letter = float(match[1]), match[2].upper()
     if number < 0:

@@ -29,6 +29,7 @@ from ztune.onhost.look.reading import (
     unknown,
     wanted,
 )
+from ztune.units import whole
 
 _8K, _K, _M = 8192, 1024, 1 << 20
 SETTINGS: Final[dict[str, int | None]] = {
@@ -165,9 +166,10 @@ def value_of(setting: str, unit: str) -> str:
     match = re.fullmatch(r"(\d*)(B|kB|MB|GB|TB)", unit)
     if match is None:
         return f"{setting}{unit}"
-    if not setting.isdigit():
+    number = whole(setting)
+    if number is None:
         return setting  # -1: automatic
-    return str(int(setting) * int(match[1] or 1) * 1024 ** ("B", "kB", "MB", "GB", "TB").index(match[2]))
+    return str(number * int(match[1] or 1) * 1024 ** ("B", "kB", "MB", "GB", "TB").index(match[2]))
 
 
 def parse_conf(path: Path, whole: Configuration | None = None) -> dict[str, str]:
