@@ -21,6 +21,7 @@ from ztune.units import whole
 
 POOL_FACTS: dict[str, Fact] = {
     "pool": Fact("pool"),
+    "health": Fact("health of the pool", "text"),
     "pool_free": Fact("free space of the pool", "bytes"),
     "pool_used": Fact("share of the pool in use", "share"),
     "slop": Fact("space of the pool that ZFS keeps for itself", "bytes"),
@@ -126,6 +127,7 @@ def pool_facts(observation: Observation, pool: ObservedPool) -> dict[str, Any]:
     worst = _worst(observation, pool)
     return {
         "pool": pool.name,
+        "health": pool.properties["health"].value if "health" in pool.properties else None,
         "pool_free": size - allocated if size is not None and allocated is not None else None,
         "pool_used": allocated / size if size and allocated is not None else None,
         "slop": slop(size) if size else None,
