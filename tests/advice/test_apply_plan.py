@@ -205,6 +205,13 @@ def test_what_the_load_sets_in_the_database_counts(machine: Machine) -> None:
     assert plan.reasons[0].startswith("appendfsync=everysec")
 
 
+def test_where_no_dataset_is_named_no_pool_is_made_up(machine: Machine) -> None:
+    plan = planned(mapping={"data": "tank/pg"})
+    assert any("of pool tank (live) keep what is flushed" in reason for reason in plan.reasons)
+    assert any("the disks that wal may lie on keep what is flushed" in reason for reason in plan.reasons)
+    assert "pool unknown" not in plan_text.render(plan)
+
+
 def test_what_nobody_has_declared_is_not_promised(machine: Machine) -> None:
     plan = planned(durability={"settings": {}})
     assert plan.unknown == ("the database",)

@@ -660,7 +660,8 @@ def _judge(layout: Layout, mapping: Mapping[str, str], values: _Values, live: Li
         name = next((mapping[r] for r in dataset.roles if r in mapping), None)
         found = values.get(name or "", {})
         entry = entries.setdefault(
-            name or f"unknown/{dataset.key}", {"name": name or f"unknown/{dataset.key}", "roles": []}
+            name or f"{_SOMEWHERE}/{dataset.key}",
+            {"name": name or f"{_SOMEWHERE}/{dataset.key}", "roles": []},
         )
         entry["roles"] += dataset.roles
         if "type" in found and found["type"].value == "volume":
@@ -681,7 +682,17 @@ def _judge(layout: Layout, mapping: Mapping[str, str], values: _Values, live: Li
             **({"direct": list(layout.direct)} if layout.direct else {}),
         }
     )
-    return judge(judged)
+    loses = judge(judged)
+    if _SOMEWHERE in live.pools:
+        return loses
+    roles = listed([r for d in layout.datasets if not any(r in mapping for r in d.roles) for r in d.roles])
+    somewhere = f"the disks of pool {_SOMEWHERE} (live)"
+    said = [note.replace(somewhere, f"the disks that {roles} may lie on") for note in loses.reasons]
+    return replace(loses, reasons=tuple(said))
+
+
+_SOMEWHERE = "unknown"
+"""The pool of roles that no --dataset names."""
 
 
 def _vdevs(pool: LivePool | None) -> list[dict[str, Any]]:
