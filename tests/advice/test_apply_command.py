@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import evidence as ev
@@ -139,6 +140,14 @@ def test_over_ssh(machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert "recordsize" not in machine.local("tank/pg")
     lost = call(*WHERE, "--on", "ssh://db9")
     assert "ssh://db9 can't be reached: no route" in str(lost.exception)
+    none = call(*WHERE, "--on", "ssh://db1", "--via", "nosuchsudo -n")
+    assert str(none.exception) == "there is no nosuchsudo on ssh://db1, which --via names"
+    # As zfs ends where it could not set a property.
+    zfs = shutil.which("zfs")
+    assert zfs is not None
+    Path(zfs).write_text("#!/bin/sh\necho denied >&2\nexit 255\n")
+    refused = call(*WHERE, "--on", "ssh://db1")
+    assert str(refused.exception) == "`zfs version` on ssh://db1 failed: denied"
 
 
 def test_exports_say_when_there_is_no_zfs_and_still_work(no_zfs: None, tmp_path: Path) -> None:

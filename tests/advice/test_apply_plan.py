@@ -626,7 +626,11 @@ def test_over_ssh_words_are_quoted() -> None:
     argv = host.argv(["zfs", "set", "recordsize=16K", "tank/p g"])
     assert argv[:8] == ["ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=15", "-p", "2222", "--"]
     assert argv[8] == "admin@db1"
-    assert argv[9].endswith("sudo -n zfs set recordsize=16K 'tank/p g'")
+    shell, option, script = shlex.split(argv[9])
+    assert (shell, option) == ("sh", "-c")
+    command, _, code = script.partition(" || ")
+    assert command.endswith("sudo -n zfs set recordsize=16K 'tank/p g'")
+    assert code == "exit $(( $? == 255 ? 1 : $? ))"
 
 
 def test_vdevs_from_a_status() -> None:
