@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import evidence as ev
@@ -12,6 +14,7 @@ import yaml
 from click.testing import CliRunner, Result
 from zfs_machine import Machine
 
+from ztune.cli import apply
 from ztune.cli.main import ztune
 from ztune.errors import InputError, MissingError
 from ztune.store.db import Store
@@ -115,6 +118,20 @@ def test_via_stands_before_each_command(machine: Machine, tmp_path: Path) -> Non
     lines = log.read_text().splitlines()
     assert all(line.startswith("-n zfs") or line.startswith(("-n zpool", "-n cat")) for line in lines)
     assert sum("-n zfs set" in line for line in lines) == 3
+
+
+def test_what_takes_long_is_said(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    stored()
+    said: list[str] = []
+
+    @contextlib.contextmanager
+    def waiting(text: str) -> Iterator[None]:
+        said.append(text)
+        yield
+
+    monkeypatch.setattr(apply, "waiting", waiting)
+    assert call(*WHERE).exception is None and call(*WHERE, "--export", "sh").exception is None
+    assert said == ["asking ZFS on this host"] * 2
 
 
 def test_over_ssh(machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
