@@ -76,6 +76,16 @@ class Target:
     rewrite: tuple[str, ...] = ()  # how to bring what is already written into the new form
     commands: tuple[str, ...] = ()  # the commands for that
 
+    @property
+    def following(self) -> tuple[str, ...]:
+        """What inherits and changes with it: a sentence for each dataset below."""
+        followers: dict[str, list[str]] = {}
+        for name, prop, value in self.followers:
+            followers.setdefault(name, []).append(f"{prop} (now {value})")
+        return tuple(
+            f"{name} inherits and changes with it: {', '.join(props)}." for name, props in followers.items()
+        )
+
 
 @dataclass(frozen=True)
 class Plan:

@@ -77,11 +77,8 @@ def _target(plan: Plan, target: Target) -> list[str]:
         out += _wrap(f"As the layout has it already: {', '.join(target.already)}.", "  ")
     for text in (*target.kept, *target.impossible):
         out += _wrap(f"{text}.", "  - ")  # it begins with a name, which has no capital
-    followers: dict[str, list[str]] = {}
-    for name, prop, value in target.followers:
-        followers.setdefault(name, []).append(f"{prop} (now {value})")
-    for name, props in followers.items():
-        out += _wrap(f"{name} inherits and changes with it: {', '.join(props)}.", "  - ")
+    for text in target.following:
+        out += _wrap(text, "  - ")
     if target.rewrite:
         out.append("  What is there already")
         out += [line for text in target.rewrite for line in _wrap(text, "    ")]
