@@ -106,7 +106,15 @@ def test_parity_and_padding(
 
 
 @pytest.mark.parametrize(
-    ("kind", "name", "disks"), [("mirror", "mirror-0", 2), ("raidz1", "raidz1-0", 0), ("draid1", "x", 9)]
+    ("kind", "name", "disks"),
+    [
+        ("mirror", "mirror-0", 2),
+        ("raidz1", "raidz1-0", 0),
+        ("draid1", "x", 9),
+        ("raidz", "raidz-0", 3),
+        ("draid9", "draid9:1d:3c", 3),
+        ("draid1", f"draid1:{'9' * 5000}d:", 3),
+    ],
 )
 def test_no_padding_where_it_is_not_known(kind: str, name: str, disks: int) -> None:
     vdev = ObservedVdev(name=name, kind=kind, ashift=12, disks=("x",) * disks)
