@@ -12,10 +12,12 @@ directory of its own, and removed; the exports of these traces stay in the cache
 from __future__ import annotations
 
 import argparse
+import shutil
 import tempfile
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import started
 from sampling import PROFILE, result_of
 
@@ -29,6 +31,8 @@ from ztune.trace import window_cut
 from ztune.trace.manifest import COLD, Warning_
 from ztune.trace.rate import REGION, Rate
 from ztune.trace.reader import Trace
+from ztune.trace.schema import Op
+from ztune.trace.writer import EVENT_DTYPE, TraceWriter
 from ztune.units import parse_size
 
 LAYOUTS: dict[str, dict[str, Any]] = {
@@ -37,19 +41,37 @@ LAYOUTS: dict[str, dict[str, Any]] = {
     "128K": {},
     "128K, no data in the ARC": {"data.primarycache": "metadata"},
 }
-ALL = 10**9  # calls, all that came before; the least that can be asked for is one
+ALL = 10**9  # calls: all that came before
 
 
 def made(trace: Trace, last_s: float, folder: Path) -> dict[str, Trace]:
     """Return the last seconds of ``trace`` with all that came before, with nothing of it, and with what the
     first reads tell."""
     windows = [(trace.manifest.duration_ns - round(last_s * 1e9), trace.manifest.duration_ns)]
-    found = {}
-    for name, code, calls in (("known", "known", ALL), ("empty", "empty", 1), ("told", COLD, 1)):
+    said = Warning_(code="cut", message="It is the end of a recording.")
+    window_cut.write(trace, windows, said, ALL, folder / "known.trace")
+    known = Trace.open(folder / "known.trace")
+    found = {"known": known}
+    for name, code in (("empty", "empty"), ("told", COLD)):
         path = folder / f"{name}.trace"
-        window_cut.write(trace, windows, Warning_(code=code, message="As it was cut."), calls, path)
+        without_past(known, Warning_(code=code, message="Its past is not known."), path)
         found[name] = Trace.open(path)
     return found
+
+
+def without_past(trace: Trace, said: Warning_, path: Path) -> None:
+    """Write ``trace`` without what warms the caches to ``path``."""
+    manifest = trace.manifest
+    with TraceWriter(path) as writer:
+        for part in trace.parts():
+            rows = np.empty(len(part["t"]), EVENT_DTYPE)
+            for name, values in part.items():
+                rows[name] = values
+            writer.add_rows(rows[rows["op"] != Op.WARM])
+        for sample in manifest.samples:
+            shutil.copyfile(trace.path / sample.file, writer.samples_dir / Path(sample.file).name)
+        kept = manifest.model_dump(exclude={"format", "version", "ztune", "events", "parquet", "warnings"})
+        writer.finish(**kept, warnings=[said])
 
 
 def replayed(trace: Trace, engine: Engine, arc: str) -> dict[str, tuple[int, float]]:

@@ -1,8 +1,10 @@
-"""How many there are of something, in words."""
+"""How many there are of something, in words, and what is a number."""
 
 from __future__ import annotations
 
-from ztune.units import counted, plural
+import pytest
+
+from ztune.units import counted, plural, whole
 
 
 def test_more_than_one() -> None:
@@ -21,3 +23,9 @@ def test_more_than_one() -> None:
 def test_a_number_with_its_noun() -> None:
     assert [counted(n, "entry") for n in (0, 1, 2000)] == ["0 entries", "1 entry", "2,000 entries"]
     assert counted(2, "read or write", "reads and writes") == "2 reads and writes"
+
+
+@pytest.mark.parametrize("text", ["", "-1", "x", "1.5", "²", "٣", "1" * 21, "9" * 5000, "1_0", " 1"])
+def test_what_is_no_whole_number(text: str) -> None:
+    assert whole(text) is None
+    assert whole("18446744073709551615") == 2**64 - 1 and whole("0") == 0

@@ -12,6 +12,7 @@ from fractions import Fraction
 _UNITS = "KMGTPE"
 _TOO_LARGE = 1 << 64
 _LONGEST = 60  # characters
+_DIGITS = 20  # of 2^64
 _SIZE = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*(?:([KMGTPE])(?:i?B)?|B)?\s*$", re.IGNORECASE)
 
 
@@ -41,6 +42,13 @@ def parse_size(value: object) -> int:
     if size >= _TOO_LARGE:
         raise ValueError(f"{value!r} is too large; a size is below 16 EiB, which is 2^64 bytes")
     return int(size)
+
+
+def whole(text: str) -> int | None:
+    """Return a number of digits alone, as programs print counts and bytes; None for all else, and for one
+    that is larger than any of these: what others' programs and files say may be anything.
+    """
+    return int(text) if len(text) <= _DIGITS and text.isascii() and text.isdigit() else None
 
 
 def format_size(size: int) -> str:

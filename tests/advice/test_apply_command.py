@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import evidence as ev
@@ -11,6 +14,7 @@ import yaml
 from click.testing import CliRunner, Result
 from zfs_machine import Machine
 
+from ztune.cli import apply
 from ztune.cli.main import ztune
 from ztune.errors import InputError, MissingError
 from ztune.store.db import Store
@@ -116,6 +120,20 @@ def test_via_stands_before_each_command(machine: Machine, tmp_path: Path) -> Non
     assert sum("-n zfs set" in line for line in lines) == 3
 
 
+def test_what_takes_long_is_said(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    stored()
+    said: list[str] = []
+
+    @contextlib.contextmanager
+    def waiting(text: str) -> Iterator[None]:
+        said.append(text)
+        yield
+
+    monkeypatch.setattr(apply, "waiting", waiting)
+    assert call(*WHERE).exception is None and call(*WHERE, "--export", "sh").exception is None
+    assert said == ["asking ZFS on this host"] * 2
+
+
 def test_over_ssh(machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A stand-in for ssh that runs the words in a shell, as sshd does."""
     stored()
@@ -139,6 +157,14 @@ def test_over_ssh(machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert "recordsize" not in machine.local("tank/pg")
     lost = call(*WHERE, "--on", "ssh://db9")
     assert "ssh://db9 can't be reached: no route" in str(lost.exception)
+    none = call(*WHERE, "--on", "ssh://db1", "--via", "nosuchsudo -n")
+    assert str(none.exception) == "there is no nosuchsudo on ssh://db1, which --via names"
+    # As zfs ends where it could not set a property.
+    zfs = shutil.which("zfs")
+    assert zfs is not None
+    Path(zfs).write_text("#!/bin/sh\necho denied >&2\nexit 255\n")
+    refused = call(*WHERE, "--on", "ssh://db1")
+    assert str(refused.exception) == "`zfs version` on ssh://db1 failed: denied"
 
 
 def test_exports_say_when_there_is_no_zfs_and_still_work(no_zfs: None, tmp_path: Path) -> None:

@@ -62,6 +62,16 @@ def test_a_script_for_one_host_sets_nothing_on_another(machine: Machine, tmp_pat
     assert machine.changes() == []
 
 
+def test_exports_name_what_changes_below(machine: Machine) -> None:
+    recommendation = recommended({"data.recordsize": "16K"})
+    plan = build(recommendation, {"data": "tank/pg"}, read(Host(), ["tank/pg"]))
+    (sentence,) = [text for target in plan.targets for text in target.following if "tank/pg/dump" in text]
+    assert sentence.startswith("tank/pg/dump inherits and changes with it: recordsize (now 128K)")
+    for export in (exports.shell, exports.ansible):
+        said = export(recommendation, {"data": "tank/pg"}, plan).replace("\n# ", " ")
+        assert sentence in said
+
+
 def test_script_without_a_live_system_sets_everything(no_zfs: None, tmp_path: Path) -> None:
     script = exports.shell(recommended(CHANGES), MAPPING, None)
     assert "guid" not in script

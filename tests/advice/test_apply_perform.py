@@ -14,7 +14,7 @@ import pytest
 from children import environment
 from zfs_machine import Machine, do, planned
 
-from ztune.advice.host import Host
+from ztune.advice.host import CommandError, Host
 from ztune.advice.perform import UndoFile, perform, read_undo, undo
 from ztune.errors import InputError, ZtuneError
 from ztune.study import DurabilityClass
@@ -86,6 +86,29 @@ def test_a_failure_takes_everything_back(
     with pytest.raises(ZtuneError, match=r"all is as it was before$") as caught:
         do(planned(), path)
     assert ("permission denied" in str(caught.value)) == (how == "")
+    assert {name: d.get("local", {}) for name, d in machine.datasets().items()} == before
+    assert not path.exists()
+
+
+class Unmounted(Host):
+    """As to a user who may set a property and not mount: zfs does what it is told, and fails."""
+
+    def run(self, argv: Sequence[str]) -> str:
+        said = super().run(argv)
+        if "atime" in " ".join(argv) and argv[1] in {"set", "inherit"}:
+            raise CommandError("cannot mount: property may be set but unable to remount filesystem")
+        return said
+
+
+def test_what_was_taken_back_although_zfs_failed_is_not_left(machine: Machine, tmp_path: Path) -> None:
+    before = {name: d.get("local", {}) for name, d in machine.datasets().items()}
+    machine.change(lambda s: s["datasets"]["tank/pg"]["local"].pop("atime", None))
+    path = tmp_path / "u.json"
+    plan = planned({"data.recordsize": "16K"}, {"data": "tank/pg"})
+    assert "atime" in {setting.name for setting in plan.settings}
+    with pytest.raises(ZtuneError, match=r"unable to remount filesystem; all is as it was before$"):
+        perform(plan, Unmounted(), path, None, lambda _: None)
+    before["tank/pg"].pop("atime", None)
     assert {name: d.get("local", {}) for name, d in machine.datasets().items()} == before
     assert not path.exists()
 

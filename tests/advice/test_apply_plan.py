@@ -205,6 +205,13 @@ def test_what_the_load_sets_in_the_database_counts(machine: Machine) -> None:
     assert plan.reasons[0].startswith("appendfsync=everysec")
 
 
+def test_where_no_dataset_is_named_no_pool_is_made_up(machine: Machine) -> None:
+    plan = planned(mapping={"data": "tank/pg"})
+    assert any("of pool tank (live) keep what is flushed" in reason for reason in plan.reasons)
+    assert any("the disks that wal may lie on keep what is flushed" in reason for reason in plan.reasons)
+    assert "pool unknown" not in plan_text.render(plan)
+
+
 def test_what_nobody_has_declared_is_not_promised(machine: Machine) -> None:
     plan = planned(durability={"settings": {}})
     assert plan.unknown == ("the database",)
@@ -264,6 +271,16 @@ def test_rewriting_what_is_there(machine: Machine) -> None:
     assert plan.targets[0].commands == ()
     machine.change(lambda s: s["datasets"]["tank/pg"]["facts"].update(available="0"))
     assert planned({"data.recordsize": "16K"}, {"data": "tank/pg"}).targets[0].commands == ()
+
+
+def test_a_copy_has_all_that_is_changed_and_not_what_was_set_before(machine: Machine) -> None:
+    machine.change(lambda s: s["datasets"]["tank/pg"]["local"].update(sync="disabled", logbias="throughput"))
+    (target,) = planned({"data.recordsize": "16K"}, {"data": "tank/pg"}).targets
+    assert {(s.name, s.value) for s in target.settings} > {("sync", "standard"), ("logbias", "latency")}
+    (create,) = [c for c in target.commands if c.startswith("zfs create")]
+    assert all(f"-o {s.name}={s.value} " in create for s in target.settings)
+    assert "disabled" not in create and "throughput" not in create
+    assert target.rewrite[0].startswith("recordsize: ")
 
 
 def pasted(target: Target, folder: Path, failing: str = "") -> list[str]:
@@ -532,6 +549,7 @@ def test_files_and_volumes_are_not_mixed_up(machine: Machine) -> None:
         "tank/other is a volume, and the layout has data, temp, index as files"
         in plan.targets[0].impossible[0]
     )
+    assert "\n  - tank/other is a volume" in plan_text.render(plan)
     plan = planned({"data.volume": "8G"}, {"data": "tank/pg"})
     assert names(plan) == []
     assert "zfs create -V SIZE -o volblocksize=16K" in plan.targets[0].impossible[0]
@@ -574,6 +592,7 @@ def test_what_dataset_words_are_refused() -> None:
         ("tank/pg", "write ROLE=POOL/DATASET"),
         ("backup=tank/pg", 'no role "backup"'),
         ("data=tank/p g;rm", "is not a dataset name"),
+        ("data=tank/p g", "that ztune takes: ZFS allows a blank there"),
         ("data=-o/x", "is not a dataset name"),
         ("data=", "write ROLE=POOL/DATASET"),
     ):
@@ -607,7 +626,11 @@ def test_over_ssh_words_are_quoted() -> None:
     argv = host.argv(["zfs", "set", "recordsize=16K", "tank/p g"])
     assert argv[:8] == ["ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=15", "-p", "2222", "--"]
     assert argv[8] == "admin@db1"
-    assert argv[9].endswith("sudo -n zfs set recordsize=16K 'tank/p g'")
+    shell, option, script = shlex.split(argv[9])
+    assert (shell, option) == ("sh", "-c")
+    command, _, code = script.partition(" || ")
+    assert command.endswith("sudo -n zfs set recordsize=16K 'tank/p g'")
+    assert code == "exit $(( $? == 255 ? 1 : $? ))"
 
 
 def test_vdevs_from_a_status() -> None:

@@ -146,6 +146,33 @@ def test_small_scattered_reads_keep_the_writes_from_asking_for_large_records() -
         assert ("recordsize-below-writes" in {f.id for f in findings(made)}) is told
 
 
+def test_a_log_that_is_written_over_an_old_segment_keeps_its_records() -> None:
+    # As PostgreSQL's is seen: pages of 8K, each write from the last page on, over a recycled segment.
+    pages = {"writes__sizes": {8192: 10_000}, "writes__sequential": 20, "writes__overwritten": 10_000 * 8192}
+    found = findings(observation(wal={"recordsize": 131072}, wal_group_=pages))
+    assert not [f for f in found if f.about.get("role") == "wal" and f.topic == "recordsize"]
+    data = findings(observation(data={"recordsize": 131072}, data_group=pages))
+    assert "recordsize-above-writes" in {f.id for f in data}
+
+
+@pytest.mark.parametrize("text", ["9" * 5000, "²", "1e999", "nan", "-" * 100, ""])
+def test_numbers_that_a_host_makes_up_are_not_known(text: str) -> None:
+    names = ("shared_buffers", "block_size", "wal_segment_size")
+    made = observation(settings=dict.fromkeys(names, text))
+    assert made.zfs is not None
+    data = made.zfs.datasets[0]
+    for name in ("recordsize", "compressratio", "special_small_blocks"):
+        data.properties[name] = data.properties["recordsize"].model_copy(update={"value": text})
+    data.properties["compression"] = data.properties["recordsize"].model_copy(
+        update={"value": f"zstd-{text}"}
+    )
+    made.zfs.tunables["zfs_txg_timeout"] = text
+    for pool in made.zfs.pools:
+        for value in pool.properties.values():
+            value.value = text
+    assert all(isinstance(found.sentence, str) for found in findings(made))
+
+
 def test_a_file_of_another_tool_leaves_what_it_does_not_tell_open() -> None:
     open_ = {u.id: u for u in undecided(FILES[0])}
     assert open_["checksum-off"].sentence == "It is open whether checksums are off: no dataset was seen."

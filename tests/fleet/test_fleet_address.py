@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 import sys
@@ -48,6 +49,12 @@ def test_another_machine_takes_encryption() -> None:
 def test_tls_takes_certificates() -> None:
     with pytest.raises(MissingError, match="ztune fleet certs"), connect.fleet("tls://127.0.0.1:1", print):
         pass
+
+
+def test_what_dask_says_of_connections_is_not_shown() -> None:
+    with pytest.raises(MissingError), connect.fleet("tls://127.0.0.1:1", print):
+        pass
+    assert not logging.getLogger("distributed.scheduler").isEnabledFor(logging.CRITICAL)
 
 
 def test_nobody_listens() -> None:

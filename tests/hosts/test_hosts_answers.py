@@ -18,6 +18,7 @@ from ztune.hosts.drift import ExpectedLayout, drifts, read_expected
 from ztune.hosts.listed import ListedHost
 from ztune.hosts.ranked import ranked, severities
 from ztune.observe.model import Observation
+from ztune.report import hosts
 from ztune.report.hosts import first_sentence
 
 CHANGES = {"data.recordsize": "16K", "wal.logbias": "throughput", "tunable.zfs_txg_timeout": 10}
@@ -164,3 +165,17 @@ def test_what_is_no_recommendation_is_one_sentence(tmp_path: Path, text: str) ->
     with pytest.raises(InputError) as caught:
         read_expected(file)
     assert str(file) in str(caught.value)
+
+
+def test_what_a_host_hides_is_said_also_where_there_is_no_finding(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    plain = observation(said())
+    blind = plain.model_copy(update={"limits": ("zpool get: Permission denied.", *plain.limits)})
+    hosts.show([answer("open", plain)], [], everything=True)
+    assert capsys.readouterr().out == "1 host answered: nothing to say.\n"
+    both = [answer("open", plain), answer("closed", blind), answer("gone", None, "no route")]
+    hosts.show(both, [], everything=False)
+    assert "Of 1 host not all could be seen: --all says what, and why." in capsys.readouterr().out
+    hosts.show(both, [], everything=True)
+    assert "closed  zpool get: Permission denied." in capsys.readouterr().out

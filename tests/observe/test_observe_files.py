@@ -106,7 +106,15 @@ def test_parity_and_padding(
 
 
 @pytest.mark.parametrize(
-    ("kind", "name", "disks"), [("mirror", "mirror-0", 2), ("raidz1", "raidz1-0", 0), ("draid1", "x", 9)]
+    ("kind", "name", "disks"),
+    [
+        ("mirror", "mirror-0", 2),
+        ("raidz1", "raidz1-0", 0),
+        ("draid1", "x", 9),
+        ("raidz", "raidz-0", 3),
+        ("draid9", "draid9:1d:3c", 3),
+        ("draid1", f"draid1:{'9' * 5000}d:", 3),
+    ],
 )
 def test_no_padding_where_it_is_not_known(kind: str, name: str, disks: int) -> None:
     vdev = ObservedVdev(name=name, kind=kind, ashift=12, disks=("x",) * disks)
@@ -202,6 +210,19 @@ def test_time_is_bounded_and_said(tmp_path: Path) -> None:
     found, limits = files([tmp_path], rules=DATA, seconds=0.0)
     assert sum(f.count for f in found) < 200
     assert any("were looked through for 0 s only" in text for text in limits)
+
+
+def test_that_time_was_over_is_said_only_where_it_was(tmp_path: Path) -> None:
+    # A new log: written at its beginning alone, and read in larger pieces somewhere else.
+    path = tmp_path / "1.dat"
+    path.write_bytes(random.Random(1).randbytes(8 << 20))
+    with path.open("r+b") as file:
+        file.truncate(512 << 20)
+    found, limits = files([tmp_path], rules=DATA, recordsizes=(4096, 1 << 20))
+    (role,) = found
+    assert {one.recordsize for one in role.compressed} == {4096}
+    (said,) = [text for text in limits if "compressed at" in text]
+    assert said.endswith("at 1 of 2 record sizes only: at the others all blocks that were drawn are zeros")
 
 
 # --- compressing

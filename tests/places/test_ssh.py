@@ -45,6 +45,7 @@ if "BIN" in os.environ: env["PATH"] = os.environ["BIN"]
 code = subprocess.run(["/bin/sh", "-c", command], env=env).returncode
 if trouble == "cut" and "run" in command.split():
     print("client_loop: send disconnect: Broken pipe", file=sys.stderr); sys.exit(255)
+if trouble == "killed" and "run" in command.split(): os.kill(os.getpid(), 9)
 sys.exit(code)
 """
 
@@ -250,6 +251,20 @@ def test_a_connection_that_is_cut(there: Path, monkeypatch: pytest.MonkeyPatch) 
             for line in channel.lines():
                 got.append(line)
         assert got[:2] == ["one", "two"]
+        channel.close()
+
+
+@pytest.mark.root
+def test_a_client_that_is_killed_is_a_connection_that_is_cut(
+    there: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("the stand-in host is this one, and trials need root there")
+    with host() as place:
+        monkeypatch.setenv("TROUBLE", "killed")
+        channel = place.open(["printf", "one\ntwo\n", "run"])
+        with pytest.raises(Lost, match="the connection to host was lost: ssh was ended by SIGKILL"):
+            list(channel.lines())
         channel.close()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -115,6 +116,9 @@ def _value(name: str, value: object) -> Callable[[pa.Table], pa.Table]:
         (_value("run_basis", "guessed"), "row 1: run_basis can't be 'guessed'"),
         (_value("settings", "{"), "row 1: settings can't be"),
         (_value("parameters", '{"a": {"b": 1}}'), "row 1: parameters can't be"),
+        (_value("parameters", '{"a": NaN}'), "row 1: parameters can't be"),
+        (_value("settings", '{"a": -Infinity}'), "row 1: settings can't be"),
+        (_value("settings", '{"a": 1e999}'), "row 1: settings can't be"),
         (
             _value(
                 "metrics",
@@ -157,3 +161,6 @@ def test_text_in_the_place_of_a_file_is_one_sentence(tmp_path: Path) -> None:
         file.read(tmp_path / "x")
     with pytest.raises(InputError, match="can't be read: No such file"):
         file.read(tmp_path / "none")
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(InputError, match="is no regular file"):
+        file.read(tmp_path / "pipe")

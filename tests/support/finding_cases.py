@@ -211,6 +211,7 @@ CASES: dict[str, tuple[dict[str, Any] | Observation, dict[str, Any] | Observatio
         {"vdevs": [MIRROR, SPECIAL]},
     ),
     "pool-almost-out": ({"pool": {"allocated": 955 * GIB}}, {"pool": {"allocated": 950 * GIB}}),
+    "pool-degraded": ({"pool": {"health": "DEGRADED"}}, {"pool": {"health": "ONLINE"}}),
     "pool-full": ({"pool": {"allocated": 900 * GIB}}, {"pool": {"allocated": 890 * GIB}}),
     "free-space-fragmented": ({"pool": {"fragmentation": "64%"}}, {"pool": {"fragmentation": "63%"}}),
     "ashift-small": (

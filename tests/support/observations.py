@@ -136,7 +136,8 @@ def observation(
                     "properties": {
                         k: {"value": str(v)}
                         for k, v in {
-                            "size": 1000 * GIB, "allocated": 400 * GIB, "fragmentation": 20, **(pool or {}),
+                            "size": 1000 * GIB, "allocated": 400 * GIB, "fragmentation": 20,
+                            "health": "ONLINE", **(pool or {}),
                         }.items()
                     },
                 }

@@ -41,6 +41,8 @@ def shell(recommendation: Recommendation, mapping: Mapping[str, str], plan: Plan
             lines += [f"same {shlex.quote(name)} {shlex.quote(guid)}" for name, guid in guids.items()]
         for target in plan.targets:
             lines += ["", *commands.comment(f"{', '.join(target.roles)}: {target.dataset.name}")]
+            for text in target.following:
+                lines += commands.comment(text)
             for setting in target.settings:
                 lines += commands.comment(f"was {setting.before.value} ({setting.before.source})", "  ")
                 lines.append(f"run {shlex.join(setting.command)}")
@@ -81,6 +83,8 @@ def ansible(recommendation: Recommendation, mapping: Mapping[str, str], plan: Pl
         if plan is not None:
             named = ", ".join(f"{name} {guid}" for name, guid in guids.items())
             out += commands.comment(f"{_for_these(plan)} {named}. `--export ansible-role` is for many hosts.")
+            for text in (text for target in plan.targets for text in target.following):
+                out += commands.comment(text)
         tasks += [_same(name, guids[name], f"ztune_first_{i}") for i, name in enumerate(guids)]
         tasks += _asked_of_host([settings for _, _, settings in unseen], unseen[0][0])
         for i, (name, roles, settings) in enumerate(unseen):

@@ -69,7 +69,11 @@ class Host:
     def argv(self, command: Sequence[str]) -> list[str]:
         """Return the command line that runs ``command`` there."""
         words = [*self.via, *command]
-        return [*self._ssh, f'PATH="$PATH:{_SBIN}" {shlex.join(words)}'] if self._ssh else words
+        if not self._ssh:
+            return words
+        # Only ssh's own code is 255: zfs ends with that too.
+        script = f'PATH="$PATH:{_SBIN}" {shlex.join(words)} || exit $(( $? == 255 ? 1 : $? ))'
+        return [*self._ssh, f"sh -c {shlex.quote(script)}"]
 
     def run(self, command: Sequence[str]) -> str:
         """Return what ``command`` prints.
@@ -98,10 +102,12 @@ class Host:
         if self._ssh and done.returncode == 255:
             raise CommandError(f"{self.name} can't be reached: {words}")
         if done.returncode == 127:
-            raise self._missing(command[0])
+            raise self._missing((*self.via, *command)[0])
         raise CommandError(f"`{shown}` on {self.name} failed: {words}")
 
     def _missing(self, program: str) -> MissingError:
+        if program in self.via:
+            return MissingError(f"there is no {program} on {self.name}, which --via names")
         return MissingError(
             f"there is no {program} on {self.name}, so nothing can be compared or changed there; install "
             f"OpenZFS (zfsutils-linux), name the host with --on ssh://HOST, or use --export, which needs none"

@@ -11,6 +11,7 @@ from ztune.databases.database import Observed, every
 from ztune.databases.switch import switch
 from ztune.observe.model import Observation
 from ztune.onhost.look.reading import ObservedDatabase
+from ztune.units import whole
 
 FACTS: dict[str, Fact] = {
     "database": Fact("database"),
@@ -118,4 +119,4 @@ def _asks_direct(database: ObservedDatabase) -> bool | None:
 
 
 def _int(text: str | None) -> int | None:
-    return int(text) if text is not None and text.isdigit() else None
+    return whole(text or "")

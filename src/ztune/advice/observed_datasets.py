@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Any
 
@@ -16,9 +17,11 @@ from ztune.observe.model import (
     ObservedPool,
     ObservedVdev,
 )
+from ztune.units import whole
 
 POOL_FACTS: dict[str, Fact] = {
     "pool": Fact("pool"),
+    "health": Fact("health of the pool", "text"),
     "pool_free": Fact("free space of the pool", "bytes"),
     "pool_used": Fact("share of the pool in use", "share"),
     "slop": Fact("space of the pool that ZFS keeps for itself", "bytes"),
@@ -124,6 +127,7 @@ def pool_facts(observation: Observation, pool: ObservedPool) -> dict[str, Any]:
     worst = _worst(observation, pool)
     return {
         "pool": pool.name,
+        "health": pool.properties["health"].value if "health" in pool.properties else None,
         "pool_free": size - allocated if size is not None and allocated is not None else None,
         "pool_used": allocated / size if size and allocated is not None else None,
         "slop": slop(size) if size else None,
@@ -305,17 +309,17 @@ def _algorithm(compression: str | None) -> tuple[str | None, int | None]:
         return None, None
     if compression in _LEVELS:
         return _LEVELS[compression]
-    match = re.fullmatch(r"(zstd-fast|zstd|gzip)-(\d+)", compression)
+    match = re.fullmatch(r"(zstd-fast|zstd|gzip)-([0-9]{1,4})", compression)
     return (match[1], int(match[2])) if match else (compression, None)
 
 
 def _int(text: str | None) -> int | None:
-    text = (text or "").removesuffix("%")
-    return int(text) if text.isdigit() else None
+    return whole((text or "").removesuffix("%"))
 
 
 def _float(text: str | None) -> float | None:
     try:
-        return float((text or "").removesuffix("x"))
+        number = float((text or "").removesuffix("x"))
     except ValueError:
         return None
+    return number if math.isfinite(number) else None

@@ -12,6 +12,7 @@ from ztune.advice.observed_datasets import record_bytes
 from ztune.advice.record_size import typical
 from ztune.observe.model import Observation
 from ztune.onhost.properties import version_key
+from ztune.units import whole
 
 FACTS: dict[str, Fact] = {
     "source": Fact("where the numbers are from"),
@@ -118,4 +119,5 @@ def _unasked(observation: Observation, misses: int | None) -> int | None:
 
 def _number(tunables: Mapping[str, str], name: str) -> int | None:
     text = tunables.get(name, "")
-    return int(text) if text.lstrip("-").isdigit() else None
+    number = whole(text.removeprefix("-"))
+    return -number if number is not None and text.startswith("-") else number

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
 
-from ztune.advice.host import Host, HostProperty, canonical
+from ztune.advice.host import CommandError, Host, HostProperty, canonical
 from ztune.advice.plan import Plan, PropertyChange
 from ztune.errors import InputError, ZtuneError
 from ztune.onhost.layout import check_dataset_name
@@ -241,10 +241,15 @@ def _roll_back(
             left[f"{setting.name} of {setting.dataset}"] = problem
     # Only now: a dataset that inherits has its former value once those above it have theirs.
     for setting in done:
+        name = f"{setting.name} of {setting.dataset}"
         try:
             _check_back(host, setting)
         except (ZtuneError, KeyboardInterrupt) as problem:
-            left.setdefault(f"{setting.name} of {setting.dataset}", problem)
+            left.setdefault(name, problem)
+        else:
+            # zfs may fail and have done it: a user who may set a property need not have the right to remount.
+            if isinstance(left.get(name), CommandError):
+                del left[name]
     what = str(error) or "it was interrupted"
     if left:
         said = "; ".join(f"{name} ({problem or 'interrupted'})" for name, problem in left.items())

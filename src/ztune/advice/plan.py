@@ -76,6 +76,16 @@ class Target:
     rewrite: tuple[str, ...] = ()  # how to bring what is already written into the new form
     commands: tuple[str, ...] = ()  # the commands for that
 
+    @property
+    def following(self) -> tuple[str, ...]:
+        """What inherits and changes with it: a sentence for each dataset below."""
+        followers: dict[str, list[str]] = {}
+        for name, prop, value in self.followers:
+            followers.setdefault(name, []).append(f"{prop} (now {value})")
+        return tuple(
+            f"{name} inherits and changes with it: {', '.join(props)}." for name, props in followers.items()
+        )
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -131,7 +141,8 @@ def parse_datasets(words: Sequence[str], layout: Layout) -> dict[str, str]:
         try:
             check_dataset_name(name)
         except ValueError:
-            raise InputError(f'--dataset is "{word}", but "{name}" is not a dataset name') from None
+            blank = " that ztune takes: ZFS allows a blank there, ztune does not" if " " in name else ""
+            raise InputError(f'--dataset is "{word}", but "{name}" is not a dataset name{blank}') from None
         out[role] = name
     return out
 
@@ -346,9 +357,7 @@ def _target(
         if name in d.properties and d.text(name) and _follows(d.properties[name], here.name)
         if not any(_within(d.name, one.dataset) and one.name == name for one in own)
     ]
-    sentences, commands = _rewriting(
-        here, tuple(s for s in settings if PROPERTIES[s.name].new_blocks_only and not s.keeps), live
-    )
+    sentences, commands = _rewriting(here, settings, live)
     return Target(
         here, roles, (*own, *settings), tuple(already), tuple(kept), tuple(impossible), tuple(followers),
         tuple(sentences), tuple(commands),
@@ -469,12 +478,13 @@ def _rewriting(
 ) -> tuple[list[str], list[str]]:
     """Return what the changes leave as it is, and commands that write it anew.
 
-    ``settings``: those that act on new blocks only.
+    ``settings``: all changes of ``here``; a copy has them too, for it takes the place of what was changed.
     """
     size = here.number("referenced")
-    if not settings or not size:
+    new_only = [s for s in settings if PROPERTIES[s.name].new_blocks_only and not s.keeps]
+    if not new_only or not size:
         return [], []
-    names = ", ".join(s.name for s in settings)
+    names = ", ".join(s.name for s in new_only)
     amount = units.amount(size)
     said = [
         f"{names}: for what is written from now on. The {amount} there keep what they have until rewritten."
@@ -508,7 +518,7 @@ def _rewriting(
             "It is not mounted, so there are no commands: what lies at its mountpoint is not its own."
         )
         return said, []
-    record = any(s.name == "recordsize" for s in settings)
+    record = any(s.name == "recordsize" for s in new_only)
     if record:
         said.append(
             "A file of more than one block keeps its record size for good: "
@@ -660,7 +670,8 @@ def _judge(layout: Layout, mapping: Mapping[str, str], values: _Values, live: Li
         name = next((mapping[r] for r in dataset.roles if r in mapping), None)
         found = values.get(name or "", {})
         entry = entries.setdefault(
-            name or f"unknown/{dataset.key}", {"name": name or f"unknown/{dataset.key}", "roles": []}
+            name or f"{_SOMEWHERE}/{dataset.key}",
+            {"name": name or f"{_SOMEWHERE}/{dataset.key}", "roles": []},
         )
         entry["roles"] += dataset.roles
         if "type" in found and found["type"].value == "volume":
@@ -681,7 +692,17 @@ def _judge(layout: Layout, mapping: Mapping[str, str], values: _Values, live: Li
             **({"direct": list(layout.direct)} if layout.direct else {}),
         }
     )
-    return judge(judged)
+    loses = judge(judged)
+    if _SOMEWHERE in live.pools:
+        return loses
+    roles = listed([r for d in layout.datasets if not any(r in mapping for r in d.roles) for r in d.roles])
+    somewhere = f"the disks of pool {_SOMEWHERE} (live)"
+    said = [note.replace(somewhere, f"the disks that {roles} may lie on") for note in loses.reasons]
+    return replace(loses, reasons=tuple(said))
+
+
+_SOMEWHERE = "unknown"
+"""The pool of roles that no --dataset names."""
 
 
 def _vdevs(pool: LivePool | None) -> list[dict[str, Any]]:

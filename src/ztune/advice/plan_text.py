@@ -34,7 +34,7 @@ def render(plan: Plan) -> str:
             "  ",
         )
     for title, texts, commands in (
-        ("It can't be done as it is", map(sentence, plan.refused), ()),
+        ("It can't be done as it is", [f"{text}." for text in plan.refused], ()),
         ("The pool: never changed by ztune", plan.pool, plan.pool_commands),
         ("The database and the kernel module: never changed by ztune", plan.restart, plan.restart_commands),
         ("Know before you do it", plan.hazards, ()),
@@ -76,12 +76,9 @@ def _target(plan: Plan, target: Target) -> list[str]:
     if target.already:
         out += _wrap(f"As the layout has it already: {', '.join(target.already)}.", "  ")
     for text in (*target.kept, *target.impossible):
-        out += _wrap(sentence(text), "  - ")
-    followers: dict[str, list[str]] = {}
-    for name, prop, value in target.followers:
-        followers.setdefault(name, []).append(f"{prop} (now {value})")
-    for name, props in followers.items():
-        out += _wrap(f"{name} inherits and changes with it: {', '.join(props)}.", "  - ")
+        out += _wrap(f"{text}.", "  - ")  # it begins with a name, which has no capital
+    for text in target.following:
+        out += _wrap(text, "  - ")
     if target.rewrite:
         out.append("  What is there already")
         out += [line for text in target.rewrite for line in _wrap(text, "    ")]

@@ -12,13 +12,15 @@ import click
 
 from ztune import files, output, paths
 from ztune.advice import exports, perform, plan_text
-from ztune.advice.host import Host, read
+from ztune.advice.host import Host, Live, read
 from ztune.advice.model import Recommendation
 from ztune.advice.perform import check_allowed
 from ztune.advice.plan import Plan, applicable, build, parameters, parse_datasets
 from ztune.cli._options import argument, file_option, have_option, option, takes
+from ztune.cli._waiting import waiting
 from ztune.cli.recommend import changed_objective
 from ztune.errors import InputError, MissingError
+from ztune.onhost.layout import Layout
 from ztune.report import source
 from ztune.runs.named import run_id
 from ztune.study import DurabilityClass
@@ -118,6 +120,12 @@ def command(
     return _apply(recommendation, datasets, Host(on, words), yes, accepted, undo_file)
 
 
+def _asked(host: Host, mapping: Mapping[str, str], layout: Layout) -> Live:
+    """Return what is there; over ssh each question takes a connection."""
+    with waiting(f"asking ZFS on {host.name}"):
+        return read(host, mapping.values(), parameters(layout))
+
+
 def _recommendation(
     run: str | None, objective: str | None, within: str | None, have: tuple[str, ...]
 ) -> Recommendation:
@@ -143,7 +151,7 @@ def _apply(
             f"say where each role lives: {roles}; for datasets that do not exist yet, --export sh writes a "
             f"script that creates them"
         )
-    plan = build(recommendation, mapping, read(host, mapping.values(), parameters(layout)))
+    plan = build(recommendation, mapping, _asked(host, mapping, layout))
     output.echo(plan_text.render(plan))
     output.echo()
     if not yes:
@@ -195,7 +203,7 @@ def _export(
     plan: Plan | None = None
     if mapping:
         try:
-            plan = build(recommendation, mapping, read(host, mapping.values(), parameters(layout)))
+            plan = build(recommendation, mapping, _asked(host, mapping, layout))
         except MissingError as error:
             output.echo(f"ztune: not compared with a live system: {error}", err=True)
     allowed = DurabilityClass.NOTHING if accepted is None else accepted

@@ -33,6 +33,8 @@ PORT = 8786
 """Dask's own, of its schedulers."""
 _CONNECT_S = 15
 _DASHBOARD_S = 2
+_SILENT = logging.CRITICAL + 1
+"""Its scheduler calls it critical, with a traceback, that a client was gone when it was told of an end."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +83,7 @@ def fleet(text: str, say: Callable[[str], None]) -> Iterator[FleetExecutor]:
     from ztune.fleet.executor import FleetExecutor
 
     # What concerns the user is said by us; the rest is Dask's talk about connections.
-    logging.getLogger("distributed").setLevel(logging.CRITICAL)
+    logging.getLogger("distributed").setLevel(_SILENT)
     with contextlib.ExitStack() as held:
         if address.scheme == LOCAL:
             where, security = _local_cluster(address, held)
@@ -142,7 +144,7 @@ def _local_cluster(address: FleetAddress, held: contextlib.ExitStack) -> tuple[s
         host="127.0.0.1",
         dashboard_address="127.0.0.1:0",
         security=security,
-        silence_logs=logging.CRITICAL,
+        silence_logs=_SILENT,
         memory_limit=0,  # engines have limits of their own
     )
     held.callback(_quietly, cluster.close)

@@ -11,10 +11,11 @@ import ztune
 from ztune.observe.model import Group, Observation, ObservedTransfers, ObservedZfs
 from ztune.trace.roles import RoleRules
 
-_NO_SIZES = (
+NO_SIZES = (
     "Asked over ssh with Python alone: sizes of single reads and writes, their order and fsyncs are not "
     "known, so rules that need them are open; `ztune observe` on the host itself sees them."
 )
+"""What no host asked in this way can tell."""
 
 
 def observation(said: Mapping[str, Any], rules: RoleRules | None = None) -> Observation:
@@ -46,7 +47,7 @@ def observation(said: Mapping[str, Any], rules: RoleRules | None = None) -> Obse
         update={
             "zfs": zfs,
             "groups": tuple(_groups(zfs)) if zfs else (),
-            "limits": (*seen.limits, _NO_SIZES),
+            "limits": (*seen.limits, NO_SIZES),
         }
     )
 

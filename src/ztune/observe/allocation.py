@@ -36,10 +36,11 @@ class Allocation:
     def of(cls, vdev: ObservedVdev) -> Allocation:
         """Return that of a top-level vdev: 4 KiB sectors, and no parity, where it does not tell."""
         sector = 1 << vdev.ashift if vdev.ashift else 4096
-        parity = int(vdev.kind[-1]) if vdev.kind.startswith(("raidz", "draid")) else 0
+        kind = re.fullmatch(r"(?:raidz|draid)([1-3])", vdev.kind)
+        parity = int(kind[1]) if kind else 0
         if parity and vdev.kind.startswith("raidz") and len(vdev.disks) > parity:
             return cls(sector, len(vdev.disks), parity)
-        match = re.match(r"draid\d:(\d+)d:", vdev.name)
+        match = re.match(r"draid[1-3]:([0-9]{1,3})d:", vdev.name)
         if parity and match:
             return cls(sector, int(match[1]) + parity, parity, draid=True)
         return cls(sector)

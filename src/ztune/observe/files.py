@@ -27,6 +27,7 @@ from ztune.onhost.words import ROLES
 from ztune.trace.compressibility import Compressor, compressor
 from ztune.trace.manifest import RECORDSIZES
 from ztune.trace.roles import RoleRules
+from ztune.units import counted
 
 ALGORITHMS: Final = ("off", "lz4", "zstd-3", "zstd-9", "gzip-6")
 PLACES: Final = 512
@@ -121,9 +122,14 @@ def files(
                 f"role {role}: nothing was compressed: no block but of zeros could be read, or time was over"
             )
         elif files.bytes and len(compressed) < len(recordsizes) * len(compressors):
+            why = (
+                f"{seconds:.0f} s were over"
+                if time.monotonic() > began + seconds
+                else "at the others all blocks that were drawn are zeros"
+            )
             limits.append(
                 f"role {role}: compressed at {len({c.recordsize for c in compressed})} of {len(recordsizes)} "
-                f"record sizes only: {seconds:.0f} s were over"
+                f"record sizes only: {why}"
             )
         files.sizes = dict(sorted(files.sizes.items()))
         files.record_sizes = dict(sorted(files.record_sizes.items()))
@@ -165,7 +171,7 @@ class _Walk:
                 "only if it is below one of the given folders"
             )
         if self._denied:
-            yield f"{len(self._denied)} folders could not be read, such as {self._denied[0]}"
+            yield f"{counted(len(self._denied), 'folder')} could not be read, such as {self._denied[0]}"
         if self._others:
             plays, are = ("file plays", "is") if self._others == 1 else ("files play", "are")
             yield f"{self._others} {plays} no known role, and {are} left out"

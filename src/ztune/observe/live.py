@@ -61,8 +61,11 @@ class LiveObservation:
 
     def __enter__(self) -> LiveObservation:
         """Begin. Raises MissingError without the observer or the right to use it."""
-        self._mounts = Mounts()
+        self._mounts, self._theirs = Mounts(), Mounts()
         self._mounts.read()
+        for pid in self.subject.pids:
+            self._theirs.read(pid)  # a process in a container sees others
+        self._followed = set(self.subject.pids)
         self._datasets = Places()
         self._mapped_before: set[str] = set()
         self._mapped_to_read: set[str] = set()
@@ -124,6 +127,9 @@ class LiveObservation:
         if self._proc is not None:
             self._proc.look()
         elif self._session is not None and self.subject.kind == "unit":
+            for pid in set(self.subject.now()) - self._followed:
+                self._followed.add(pid)
+                self._theirs.read(pid)
             with self._may_break():
                 self._session.follow(self.subject.now())
 
@@ -159,13 +165,24 @@ class LiveObservation:
             if self._broken is None:
                 self._broken = f"Observing ended early, what was read until then is kept: {error}."
 
+    def elsewhere(self) -> frozenset[str]:
+        """Return the paths that lead to the files for the observed processes alone: in a container's mounts.
+
+        By the same path this process reaches something else, or nothing.
+        """
+        files = self._reading.files.values() if self._reading is not None else ()
+        return frozenset(file.path for file in files if self._mounts.of(file.device) is None)
+
     def _place(self, file: SeenFile) -> FilePlace:
         if file.device not in self._places:
-            mount = self._mounts.of(file.device)
-            self._places[file.device] = (
-                self._datasets.dataset(file.path),
-                mount.type if mount is not None else None,
-            )
+            if self._mounts.of(file.device) is None:
+                self._mounts.read()  # it may have been mounted since
+            mount = self._mounts.of(file.device) or self._theirs.of(file.device)
+            if mount is not None and mount.type == "zfs":
+                dataset: str | None = mount.source
+            else:
+                dataset = self._datasets.of_device(file.device, file.path)
+            self._places[file.device] = (dataset, mount.type if mount is not None else None)
         return FilePlace(self._role(file), *self._places[file.device])
 
     def _role(self, file: SeenFile) -> str | None:
@@ -267,6 +284,12 @@ class LiveObservation:
             yield (
                 f"{grouped.files_left_out} files are in the sums of their role only; "
                 f"the {MOST_FILES} with the most calls have their own."
+            )
+        if hidden := sorted(path for path in self.elsewhere() if is_storage(path)):
+            more = f" and {len(hidden) - 1} more" if len(hidden) > 1 else ""
+            yield (
+                f"{hidden[0]}{more} lie in mounts that only the observed processes see, as in a container: "
+                "such files are not looked at, and how they compress is not known."
             )
         yield from self._without_role(grouped.groups, reading.message["window_ns"] / 1e9)
         writable = sorted(self._mapped_before | set(grouped.mapped_writable))

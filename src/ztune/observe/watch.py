@@ -50,15 +50,20 @@ def watch(
         zfs.freeze()
         sampler.stop()
     say("asking ZFS and the databases")
-    places = {g.name: g.role for g in seen.groups if g.kind == "file"}
-    state, limits = zfs.state({**places, **dict.fromkeys(subject.folders)} if subject.by_files else places)
-    roots = folders(subject, seen.groups)
+    files_seen = [g for g in seen.groups if g.kind == "file"]
+    in_datasets: dict[str | None, set[str]] = {}
+    for g in files_seen:
+        in_datasets.setdefault(g.dataset, set()).update([g.role] if g.role else [])
+    state, limits = zfs.state(dict.fromkeys(subject.folders) if subject.by_files else {}, in_datasets)
+    hidden = live.elsewhere()
+    reached = [g for g in files_seen if g.name not in hidden]
+    roots = folders(subject, reached)
     settings, unknown = databases(live.pids(), roots, user)
     limits += tuple(sampler.limits) + unknown
     found: tuple[ObservedFiles, ...] = ()
     if look_at_files:
         say("looking at the files, and how they compress")
-        listed = {path: role for path, role in places.items() if role}
+        listed = {g.name: g.role for g in reached if g.role}
         try:
             found, more = files.files(
                 roots, listed, rules=rules, allocations=_allocations(seen.groups, state)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
+from types import MappingProxyType
 
 from ztune.observe.model import ObservedZfs
 from ztune.onhost.look import zfs
@@ -19,7 +20,9 @@ class ZfsWatch:
         self._readings.freeze()
 
     def state(
-        self, files: Mapping[str, str | None], datasets: Iterable[str] = ()
+        self,
+        files: Mapping[str, str | None],
+        datasets: Mapping[str | None, Collection[str]] = MappingProxyType({}),
     ) -> tuple[ObservedZfs | None, tuple[str, ...]]:
         """Return what ``ZfsReadings.state`` does, as a part of an observation."""
         found, limits = self._readings.state(files, datasets)

@@ -60,7 +60,7 @@ class Property:
 
 def version_key(text: str) -> tuple[int, ...]:
     """Return the numbers of a version, to compare: "2.3.2-2~bpo12+1", "zfs-2.3.2" → (2, 3, 2)."""
-    match = re.search(r"\d+(?:\.\d+)*", text)
+    match = re.search(r"[0-9]{1,9}(?:\.[0-9]{1,9})*", text)
     return tuple(int(n) for n in match[0].split(".")) if match else ()
 
 

@@ -20,6 +20,7 @@ from urllib.parse import urlsplit
 from ztune import paths, temporary
 from ztune.errors import InputError, MissingError, ZtuneError
 from ztune.onhost.host import own_directory, shared_files
+from ztune.onhost.host.process import signal_name
 from ztune.places.channel import STATE, Channel, Lost, ProcessChannel
 from ztune.places.placing import Placing
 from ztune.places.users_host import UsersHost
@@ -32,6 +33,7 @@ name, one account and one number of a process, such as containers of one image."
 # After a minute without an answer the connection counts as lost; the trial there sees the end of its input.
 _ALIVE = ("-o", "ServerAliveInterval=15", "-o", "ServerAliveCountMax=4")
 _LOST = 255  # ssh's own exit code
+
 PYTHONS = ("python3", *(f"python3.{minor}" for minor in range(20, 10, -1)))
 # Prints user id, whether sudo works quietly, and the first Python that is new enough (or the version of the
 # one
@@ -123,6 +125,13 @@ def parse_url(url: str) -> tuple[str, str, int | None]:
     return host, f"{user}@{host}" if user else host, port
 
 
+def _is_lost(code: int) -> bool:
+    """Whether the exit code of a client says that the connection is gone: its own, or that a signal ended it,
+    which is none of the command's at its other end.
+    """
+    return code == _LOST or code < 0
+
+
 class Ssh(UsersHost):
     """A host that OpenSSH knows."""
 
@@ -202,11 +211,13 @@ class Ssh(UsersHost):
             )  # fmt: skip
         except subprocess.TimeoutExpired:
             raise Lost(f"{self.where} did not answer within {timeout:.0f} s") from None
-        if done.returncode == _LOST:
-            raise Lost(self._why(done.stderr.decode(errors="replace")))
+        if _is_lost(done.returncode):
+            raise Lost(self._why(done.returncode, done.stderr.decode(errors="replace")))
         return done
 
-    def _why(self, said_: str) -> str:
+    def _why(self, code: int, said_: str) -> str:
+        if code < 0:
+            return f"the connection to {self.where} was lost: ssh was ended by {signal_name(-code)}"
         lines = [line.strip() for line in said_.splitlines() if line.strip()]
         # Warnings come first, the reason last.
         reason = lines[-1].removeprefix("ssh: ") if lines else "the connection was lost"
@@ -311,7 +322,7 @@ class Ssh(UsersHost):
         )
 
         def lost(code: int, said_: str) -> str | None:
-            return self._why(said_) if code == _LOST else None
+            return self._why(code, said_) if _is_lost(code) else None
 
         return ProcessChannel([*self._ssh(), self._destination, command], lost=lost)
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ztune import output
+from ztune.hosts.answer import NO_SIZES
 from ztune.hosts.asking import HostAnswer
 from ztune.hosts.drift import Drift
 from ztune.hosts.ranked import RankedFinding, severities
@@ -57,6 +58,25 @@ def show(answers: Sequence[HostAnswer], rows: Sequence[RankedFinding], *, everyt
             reasons.setdefault(answer.why, []).append(answer.host.name)
         table = [(_hosts(hosts, everything), why) for why, hosts in reasons.items()]
         output.print_table(("not asked", "why"), table, otherwise=120)
+    _show_hidden(answers, everything)
+
+
+def _show_hidden(answers: Sequence[HostAnswer], everything: bool) -> None:
+    """Print what hosts that answered could not tell, as to a user without rights: no finding is of that."""
+    hidden: dict[str, list[str]] = {}
+    for answer in answers:
+        for limit in answer.seen.limits if answer.seen is not None else ():
+            if limit != NO_SIZES:
+                hidden.setdefault(limit, []).append(answer.host.name)
+    if not hidden:
+        return
+    output.echo()
+    if everything:
+        rows = [(_hosts(hosts, everything), limit) for limit, hosts in hidden.items()]
+        output.print_table(("hosts", "not known"), rows, otherwise=120)
+        return
+    some = len({host for hosts in hidden.values() for host in hosts})
+    output.echo(f"Of {counted(some, 'host')} not all could be seen: --all says what, and why.")
 
 
 def show_drift(drifted: Mapping[str, Sequence[Drift]], path: Path, *, everything: bool) -> None:

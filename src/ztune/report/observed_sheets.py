@@ -11,6 +11,7 @@ from ztune.observe.model import Observation, ObservedTransfers, Syncs
 from ztune.onhost.latency import tells
 from ztune.onhost.look.reading import ObservedDatabase
 from ztune.trace.view import count, rate, share, size
+from ztune.units import whole
 
 _TOP = 12
 
@@ -174,7 +175,8 @@ def _datasets(seen: Observation) -> Sheet:
         cells = []
         for name in _PROPERTIES:
             text = values.get(name, "")
-            cells.append(size(int(text)) if name.endswith("size") and text.isdigit() else text)
+            number = whole(text) if name.endswith("size") else None
+            cells.append(text if number is None else size(number))
         made.add_row(dataset.name, " ".join(dataset.roles), *cells, ratio)
     return made
 

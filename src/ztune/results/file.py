@@ -71,6 +71,8 @@ def read(path: Path) -> list[ResultRow]:
     one that is something else.
     """
     try:
+        if path.exists() and not path.is_file():
+            raise InputError(f"{path} is no regular file")
         with path.open("rb") as file:
             begins = file.read(len(_MAGIC))
             if begins != _MAGIC:
@@ -101,6 +103,16 @@ def _check_version(path: Path, schema: pa.Schema) -> None:
         raise InputError(f"{path} is damaged: its columns are not those of version {VERSION}")
 
 
+def _no_number(text: str) -> float:
+    raise ValueError(f"{text} is no number in JSON")
+
+
+def _finite(text: str) -> float:
+    if math.isinf(number := float(text)):
+        raise ValueError(f"{text} is too large")
+    return number
+
+
 def _row(path: Path, number: int, raw: Mapping[str, Any]) -> ResultRow:
     """Return one row; the types of its columns are right."""
     values = dict(raw)
@@ -115,7 +127,7 @@ def _row(path: Path, number: int, raw: Mapping[str, Any]) -> ResultRow:
             raise wrong(name)
     for name in _JSON:
         try:
-            values[name] = json.loads(values[name])
+            values[name] = json.loads(values[name], parse_constant=_no_number, parse_float=_finite)
         except (ValueError, RecursionError):
             raise wrong(name) from None
         if not isinstance(values[name], dict) or not all(

@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -189,9 +190,13 @@ def test_a_user_without_a_name_is_nobody_to_ask_as(theirs: Path, log: Path) -> N
 
 
 def test_a_port_is_the_servers_own_and_of_this_host(theirs: Path) -> None:
-    with server(theirs, "valkey-server", "port") as (_, text):
+    with server(theirs, "valkey-server", "port") as (pid, text):
         port = int(text)
-        reading.require_port("127.0.0.1", port, OTHER)
+
+        def one(uid: int | None) -> Process:
+            return Process(pid, "valkey-server", (), None, None, uid)
+
+        reading.require_port("127.0.0.1", port, one(OTHER))
         for host, uid, why in (
             ("127.0.0.1", THIRD, "another user than the server's"),
             ("127.0.0.1", None, "another user than the server's"),
@@ -200,7 +205,64 @@ def test_a_port_is_the_servers_own_and_of_this_host(theirs: Path) -> None:
             ("localhost", OTHER, "is no address, but a name"),
         ):
             with pytest.raises(ZtuneError, match=why):
-                reading.require_port(host, port, uid)
+                reading.require_port(host, port, one(uid))
+
+
+def test_a_port_of_another_network_is_not_asked(theirs: Path) -> None:
+    with (
+        server(theirs, "valkey-server", "port") as (_, text),
+        subprocess.Popen(["unshare", "--net", "sleep", "60"]) as away,
+    ):
+        here = Path("/proc/self/ns/net").readlink()
+        while Path(f"/proc/{away.pid}/ns/net").readlink() == here:
+            time.sleep(0.01)
+        with pytest.raises(ZtuneError, match=f"process {away.pid} is in another network"):
+            reading.require_port("127.0.0.1", int(text), Process(away.pid, "x", (), None, None, OTHER))
+        away.kill()
+
+
+def test_a_process_in_a_folder_above_is_no_server_of_what_is_below(theirs: Path) -> None:
+    data = theirs / "data"
+    data.mkdir()
+    os.chown(data, THIRD, THIRD)
+    cluster(data, 1, "/nonexistent")
+    (data / "postmaster.pid").unlink()
+    # Its own folder, but the cluster's is nearer.
+    with server(theirs, "mariadbd", str(theirs / "s")) as (pid, _):
+        found, _limits = databases(roots=[data / "global"])
+        assert [one.kind for one in found] == ["postgresql"]
+        assert "mariadb" in [one.kind for one in databases([pid], roots=[data])[0]]
+    # Nobody's own folder: the other user just works there.
+    shutil.rmtree(data)
+    data.mkdir()
+    os.chown(theirs, 0, 0)
+    with server(theirs, "mariadbd", "port") as (pid, _):
+        assert databases(roots=[data])[0] == ()
+        assert [one.kind for one in databases([pid])[0]] == ["mariadb"]
+
+
+def test_what_a_container_calls_its_own_is_not_read_from_here(theirs: Path) -> None:
+    (theirs / "data").mkdir()
+    (theirs / "data" / "my.cnf").write_text("[mysqld]\ninnodb_page_size=4k\n")
+    shutil.copy(Path(sys.executable).resolve(), theirs / "mariadbd")
+    mounted = (
+        f"mount -t tmpfs none {theirs}/data && cd {theirs}/data && exec {theirs}/mariadbd -I -S -c "
+        f"'print(flush=True); input()' --defaults-file={theirs}/data/my.cnf"
+    )
+    with subprocess.Popen(
+        ["unshare", "--mount", "sh", "-c", mounted],
+        text=True,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={"PYTHONHOME": sys.base_prefix, **os.environ},
+    ) as inside:
+        assert inside.stdout is not None
+        inside.stdout.readline()
+        found, limits = databases([inside.pid])
+        inside.kill()
+    assert found == ()
+    (said,) = limits
+    assert said.startswith(f"process {inside.pid} (mariadbd) sees other files than ztune, as in a container")
 
 
 def test_root_itself_asks_only_where_nobody_else_can_put_a_socket(theirs: Path) -> None:

@@ -32,6 +32,8 @@ SETTINGS: Final = {
 }
 """All that is read → the option of the command line."""
 _SIZES = {"storage.wiredTiger.engineConfig.cacheSizeGB": 1 << 30, "replication.oplogSizeMB": 1 << 20}
+_LARGEST = 256 << 10
+"""Bytes of a configuration file: PyYAML takes seconds for some hundred KiB."""
 _FLAGS = ("--directoryperdb", "--journal", "--wiredTigerDirectoryForIndexes")
 
 
@@ -53,7 +55,9 @@ def _file(path: Path) -> dict[str, str]:
     except ImportError:
         raise MissingError(f"{path}: the Python library PyYAML, which reads it, is not installed") from None
     try:
-        content = yaml.safe_load(text_of(path))
+        content = yaml.safe_load(text_of(path, _LARGEST))
+    except RecursionError:
+        raise ZtuneError(f"{path} is no YAML that can be read: it is too deep") from None
     except yaml.YAMLError as error:
         raise ZtuneError(f"{path} is no YAML: {' '.join(str(error).split())}") from None
     found = {}

@@ -87,7 +87,7 @@ def look(seconds: float, datasets: Iterable[str] = ()) -> dict[str, Any]:
     files = {path: places.dataset(path) for one in found for path in islice(_files(one), most)}
     # Not the whole host's datasets: those that a database's files are in, and those that were asked for.
     told = {name for name in files.values() if name} | set(datasets)
-    state, unknown = zfs.state({}, sorted(told))
+    state, unknown = zfs.state({}, dict.fromkeys(sorted(told), ()))
     host = os.uname()
     return {
         "observation": {

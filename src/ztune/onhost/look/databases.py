@@ -8,7 +8,7 @@ users or addresses do.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -67,7 +67,8 @@ def find(
         roots: folders or files; the folders above and below them are looked into too.
     """
     limits: list[str] = []
-    processes = [p for pid in pids if (p := common.process(pid)) is not None]
+    observed = dict.fromkeys(pids)
+    processes = [p for pid in observed if (p := common.process(pid)) is not None]
     blind = [p for p in processes if p.folder is None and p.argv != ("",)]
     if blind:
         some = ", ".join(f"{p.pid} ({p.program})" for p in blind[:5])
@@ -79,6 +80,7 @@ def find(
     below, places = common.folders(given, 0), common.folders(given, _ABOVE)
     servers = processes + common.working_in(places, {p.pid for p in processes})
     found: list[FoundDatabase] = []
+    hidden: dict[Path, common.Process] = {}
     for reader in readers:
         seen: dict[Path, FoundDatabase] = {}
         try:
@@ -86,6 +88,13 @@ def find(
             # A file or folder that is a database by itself is ours only if it is below what was given, or
             # opened by what was observed; a server is ours also if what was given is a part of its data.
             for one in module.find(processes, below) if reader.alone else module.find(servers, places):
+                server = one.process
+                if server is not None and server.pid not in observed and not common.may_serve(server):
+                    continue
+                if server is not None and common.is_elsewhere(server, one.place):
+                    if server.pid in observed:
+                        hidden.setdefault(one.place, server)
+                    continue
                 place, old = one.place.resolve(), seen.get(one.place.resolve())
                 pids_ = frozenset([one.process.pid] if one.process else [])
                 # The one with a process can be asked; the oldest of several processes has the options.
@@ -94,7 +103,28 @@ def find(
         except Exception as error:
             limits.append(_failed(reader, error))
         found += seen.values()
-    return found, limits
+    limits += [
+        f"process {server.pid} ({server.program}) sees other files than ztune, as in a container: "
+        "its settings are not read"
+        for server in hidden.values()
+    ]
+    return _nearest(found, [root.resolve() for root in given], observed), limits
+
+
+def _nearest(
+    found: list[FoundDatabase], roots: Iterable[Path], observed: Container[int]
+) -> list[FoundDatabase]:
+    """Leave out those whose folder only holds that of another database, in which what was given lies."""
+    places = [one.instance.place.resolve() for one in found]
+    passed: set[Path] = set()
+    for root in roots:
+        above = [place for place in places if place == root or place in root.parents]
+        passed.update(place for place in above if place != max(above, key=lambda place: len(place.parts)))
+    return [
+        one
+        for one, place in zip(found, places, strict=True)
+        if place not in passed or any(pid in observed for pid in one.pids)
+    ]
 
 
 def databases(

@@ -31,7 +31,9 @@ CLIENT_BYTES: Final = 1 << 20
 MOST_FOLDERS: Final = 2000
 """Folders below a root that are looked into for a database's marks."""
 LARGEST_FILE: Final = 16 << 20
-"""Bytes of a configuration file that are read."""
+"""Bytes of a configuration file that are read, with all that it includes."""
+MOST_INCLUDED: Final = 200
+"""Files that a configuration file may include, and those in turn; lines that include none count as one."""
 _ENVIRONMENT: Final = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/nonexistent", "LC_ALL": "C"}
 """Of a client that is told no password."""
 Way = TypeVar("Way")
@@ -124,6 +126,35 @@ def working_in(folders: Iterable[Path], known: Container[int]) -> list[Process]:
                 if str(Path(f"/proc/{pid}/cwd").readlink()) in wanted and (one := process(pid)):
                     found.append(one)
     return found
+
+
+def is_elsewhere(one: Process, place: Path) -> bool:
+    """Whether a process sees other files than this one, as in a container: other ones from / on, or in
+    ``place``. False where that can't be told.
+
+    A service of systemd often has mounts of its own, and sees the same.
+    """
+    for path in (Path("/"), place):
+        with suppress(OSError):
+            theirs = Path(f"/proc/{one.pid}/root{path}").stat()
+            try:
+                here = path.stat()
+            except FileNotFoundError:
+                return True
+            if (theirs.st_dev, theirs.st_ino) != (here.st_dev, here.st_ino):
+                return True
+    return False
+
+
+def may_serve(one: Process) -> bool:
+    """Whether the data in the folder that a process works in may be its own: the folder is its user's, or
+    that is root.
+
+    Anybody's process may work in a folder such as /var/lib, and be called as a database.
+    """
+    with suppress(OSError):
+        return one.uid == 0 or (one.folder is not None and one.folder.stat().st_uid == one.uid)
+    return False
 
 
 def open_files(pid: int) -> Iterator[Path]:
@@ -250,8 +281,14 @@ def require_socket(path: Path, uid: int | None, by: Asker) -> None:
         raise ZtuneError(f"{path} belongs to user {found.st_uid}, and the server {whose}")
 
 
-def require_port(host: str, port: int, uid: int | None) -> None:
-    """Raise ZtuneError unless a port of this host is listened on by processes of ``uid`` and root alone."""
+def require_port(host: str, port: int, server: Process) -> None:
+    """Raise ZtuneError unless a port of this host is listened on by processes of the server's user and root
+    alone, and the server is in this host's network.
+    """
+    uid = server.uid
+    with suppress(OSError):
+        if Path(f"/proc/{server.pid}/ns/net").readlink() != Path("/proc/self/ns/net").readlink():
+            raise ZtuneError(f"process {server.pid} is in another network, as in a container")
     try:
         address = ipaddress.ip_address(host)
     except ValueError:
@@ -439,14 +476,65 @@ def _answer(client: subprocess.Popen[bytes], name: str) -> tuple[int, bytes, byt
                 client.wait(KILL_SECONDS)
 
 
-def text_of(path: Path) -> str:
-    """Return the text of a configuration file. Raises ZtuneError when it can't be read, or is no file."""
+def text_of(path: Path, most: int = LARGEST_FILE) -> str:
+    """Return the text of a configuration file.
+
+    Raises ZtuneError when it can't be read, is no file, or has more than ``most`` bytes.
+    """
     try:
-        return noatime.beginning(path, LARGEST_FILE).decode(errors="replace")
+        content = noatime.beginning(path, most + 1)
     except OSError as error:
         raise ZtuneError(f"{path}: {error.strerror}") from None
+    if len(content) > most:
+        raise ZtuneError(f"{path} is larger than {format_size(most)}, and was not read")
+    return content.decode(errors="replace")
 
 
+class EndlessError(ZtuneError):
+    """A configuration includes more than a server's own does."""
+
+
+@dataclass(slots=True)
+class Configuration:
+    """A configuration file and what it includes, read to an end.
+
+    Any user's process can look like a server, and name a file that includes itself twice.
+    """
+
+    _files: int = MOST_INCLUDED
+    _bytes: int = LARGEST_FILE
+
+    def text(self, path: Path) -> str:
+        """Return the text of one of its files. Raises ZtuneError, EndlessError."""
+        text = text_of(path)
+        self._bytes -= len(text)
+        if self._bytes < 0:
+            raise EndlessError(f"{path}: with what it includes it is larger than {format_size(LARGEST_FILE)}")
+        return text
+
+    def included(
+        self, files: Iterable[Path], parse: Callable[[Path, Configuration], dict[str, str]]
+    ) -> dict[str, str]:
+        """Return what ``parse`` finds in the files that a line includes; the last of a name counts.
+
+        Files that can't be read are passed over. Raises EndlessError.
+        """
+        found: dict[str, str] = {}
+        self._files -= 1
+        for number, file in enumerate(files):
+            self._files -= number > 0
+            if self._files < 0:
+                raise EndlessError(f"{file} is included, and more than {MOST_INCLUDED} files before it")
+            try:
+                found |= parse(file, self)
+            except EndlessError:
+                raise
+            except ZtuneError:
+                continue
+        return found
+
+
+_DIGITS = 20  # of 2^64; larger ones are no sizes, and at some 300 no numbers
 _SIZE = re.compile(r"(-?\d+(?:\.\d+)?)\s*([kKmMgGtT]?)(?:i?[bB])?")
 
 
@@ -457,6 +545,8 @@ def size(text: str, unit: int = 1) -> str:
     """
     match = _SIZE.fullmatch(text.strip())
     if match is None:
+        return text
+    if len(match[1]) > _DIGITS:
         return text
     number, letter = float(match[1]), match[2].upper()
     if number < 0:

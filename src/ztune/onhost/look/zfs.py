@@ -11,10 +11,11 @@ import io
 import os
 import stat
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 
 from ztune.errors import ZtuneError
@@ -130,9 +131,24 @@ class Places:
                 status = place.stat()
             except OSError:
                 continue
-            device = status.st_rdev if stat.S_ISBLK(status.st_mode) else status.st_dev
-            return self._by_device.get(device) or self._by_device.get(_whole(device))
+            return self._on(status.st_rdev if stat.S_ISBLK(status.st_mode) else status.st_dev)
         return None
+
+    def of_device(self, device: int, path: str) -> str | None:
+        """Return the same of a file on the file system ``device`` (st_dev), wherever ``path`` leads here.
+
+        Only the node of a volume is asked for by its path.
+        """
+        if found := self._on(device):
+            return found
+        with suppress(OSError):
+            status = Path(path).stat()
+            if stat.S_ISBLK(status.st_mode) and status.st_dev == device:
+                return self._on(status.st_rdev)
+        return None
+
+    def _on(self, device: int) -> str | None:
+        return self._by_device.get(device) or self._by_device.get(_whole(device))
 
 
 def _whole(device: int) -> int:
@@ -222,14 +238,17 @@ class ZfsReadings:
         return reading
 
     def state(
-        self, files: Mapping[str, str | None], datasets: Iterable[str] = ()
+        self,
+        files: Mapping[str, str | None],
+        datasets: Mapping[str | None, Collection[str]] = MappingProxyType({}),
     ) -> tuple[dict[str, Any] | None, tuple[str, ...]]:
         """Return what ZFS did between the two readings, and what is not known.
 
         Args:
             files: paths of files or folders → their role, None for none. The pools and datasets that they are
                 in are told of.
-            datasets: names of datasets that are told of besides. With neither, every pool is, and no dataset.
+            datasets: names of datasets that are told of besides → roles of files in them; None for what is in
+                none. With neither, every pool is told of, and no dataset.
 
         Returns:
             An ``ObservedZfs`` as plain values, None without ZFS; and sentences. ``counters`` also has
@@ -244,14 +263,14 @@ class ZfsReadings:
         assert self._after is not None
         before, after = self._before, self._after
         places = Places()
-        roles: dict[str, set[str]] = {name: set() for name in datasets}
+        roles = {name: set(of_files) for name, of_files in datasets.items() if name is not None}
         for path, role in files.items():
             if found := places.dataset(path):
                 roles.setdefault(found, set()).update([role] if role else [])
-        if files and not roles:
+        if (files or datasets) and not roles:
             self._limit("none of the observed files is on ZFS")
         wanted = sorted({name.partition("/")[0].partition("@")[0] for name in roles})
-        if not files and not roles:
+        if not files and not datasets:
             wanted = sorted(after.txgs)
         ask = Commands(Events(io.StringIO()), patience=about.patience())
         counters = {

@@ -424,6 +424,8 @@ class KernelPools:
             "dnodesize",
             "acltype",
             "quota",
+            "readonly",
+            "keystatus",
         )
         found = self.zfs.values(parents, wanted)
         for parent in parents:
@@ -435,6 +437,14 @@ class KernelPools:
             values = found[parent]
             if values["type"].value != "filesystem":
                 raise InputError(f'parent "{parent}" is a {values["type"].value}; name a file system dataset')
+            if values["readonly"].value == "on":
+                raise InputError(
+                    f'parent "{parent}" can\'t be written, nor what is made below it: its readonly is on'
+                )
+            if values["keystatus"].value == "unavailable":
+                raise InputError(
+                    f'parent "{parent}" is encrypted, and its key is not loaded; zfs load-key loads it'
+                )
             room = int(values["available"].value)
             if room < 64 << 20:
                 raise InputError(f'parent "{parent}" is full: {format_size(room // 1024 * 1024)} is left')

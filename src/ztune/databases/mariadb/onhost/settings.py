@@ -18,6 +18,7 @@ from ztune.errors import MissingError, ZtuneError
 from ztune.onhost.host.zfs import which
 from ztune.onhost.look.reading import (
     Asker,
+    Configuration,
     Instance,
     ObservedDatabase,
     Process,
@@ -61,7 +62,6 @@ _SWITCHES = frozenset(
 _SIZES = re.compile(r".*_(size|capacity_bytes)|innodb_redo_log_capacity")
 _GROUPS = re.compile(r"mysqld(-[\d.]+)?|mariadbd?(-[\d.]+)?|mariadbd?|server")
 _DEFAULTS = ("/etc/my.cnf", "/etc/mysql/my.cnf")
-_DEEPEST = 10
 
 
 def find(processes: Sequence[Process], folders: Sequence[Path]) -> Iterator[Instance]:
@@ -130,21 +130,21 @@ def _by_socket(server: Process, socket: Path, by: Asker) -> ObservedDatabase:
     )
 
 
-def parse_options(path: Path, depth: int = 0) -> dict[str, str]:
+def parse_options(path: Path, whole: Configuration | None = None) -> dict[str, str]:
     """Return the server's settings in an option file and in what it includes; the last of a name counts.
 
-    Only those of ``SETTINGS``, sizes in bytes. Raises ZtuneError when the file can't be read.
+    Only those of ``SETTINGS``, sizes in bytes. ``whole``: what includes it. Raises ZtuneError when the file
+    can't be read.
     """
+    whole = whole or Configuration()
     found: dict[str, str] = {}
     ours = False
-    for raw in text_of(path).splitlines():
+    for raw in whole.text(path).splitlines():
         line = raw.strip()
-        if line.startswith("!include") and depth < _DEEPEST:
+        if line.startswith("!include"):
             word, _, place = line.partition(" ")
             files = [Path(place.strip())] if word == "!include" else sorted(Path(place.strip()).glob("*.cnf"))
-            for file in files:
-                with suppress(ZtuneError):
-                    found |= parse_options(file, depth + 1)
+            found |= whole.included(files, parse_options)
         elif line.startswith("["):
             ours = _GROUPS.fullmatch(line.strip("[]").strip()) is not None
         elif ours and line and line[0] not in "#;":
@@ -155,7 +155,7 @@ def parse_options(path: Path, depth: int = 0) -> dict[str, str]:
 def _option(text: str) -> dict[str, str]:
     name, equals, value = text.partition("=")
     name = name.strip().lower().replace("-", "_").removeprefix("loose_")
-    value = re.sub(r"\s+#.*", "", value).strip().strip("'\"")
+    value = re.split(r"\s#", value, maxsplit=1)[0].strip().strip("'\"")
     if not equals:
         value = "ON"
         if name.startswith(("skip_", "disable_")):

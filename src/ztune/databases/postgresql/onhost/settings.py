@@ -17,6 +17,7 @@ from ztune.databases.postgresql.onhost import control
 from ztune.errors import ZtuneError
 from ztune.onhost.look.reading import (
     Asker,
+    Configuration,
     Instance,
     ObservedDatabase,
     Process,
@@ -28,6 +29,7 @@ from ztune.onhost.look.reading import (
     unknown,
     wanted,
 )
+from ztune.units import whole
 
 _8K, _K, _M = 8192, 1024, 1 << 20
 SETTINGS: Final[dict[str, int | None]] = {
@@ -61,8 +63,7 @@ _SINCE = {
     "file_copy_method": 18,
 }
 _SEPARATOR = "\x1f"
-_LINE = re.compile(r"\s*([A-Za-z_][\w.]*)\s*(?:=|\s)\s*('(?:[^']|'')*'|[^\s#']+)")
-_DEEPEST = 10
+_LINE = re.compile(r"\s*([A-Za-z_][\w.]*)(?:\s*=\s*|\s+)('(?:[^']|'')*'|[^\s#']+)")
 
 
 def find(processes: Sequence[Process], folders: Sequence[Path]) -> Iterator[Instance]:
@@ -165,30 +166,30 @@ def value_of(setting: str, unit: str) -> str:
     match = re.fullmatch(r"(\d*)(B|kB|MB|GB|TB)", unit)
     if match is None:
         return f"{setting}{unit}"
-    if not setting.isdigit():
+    number = whole(setting)
+    if number is None:
         return setting  # -1: automatic
-    return str(int(setting) * int(match[1] or 1) * 1024 ** ("B", "kB", "MB", "GB", "TB").index(match[2]))
+    return str(number * int(match[1] or 1) * 1024 ** ("B", "kB", "MB", "GB", "TB").index(match[2]))
 
 
-def parse_conf(path: Path, depth: int = 0) -> dict[str, str]:
+def parse_conf(path: Path, whole: Configuration | None = None) -> dict[str, str]:
     """Return the settings in a postgresql.conf and in what it includes; the last of a name counts.
 
-    Only those of ``SETTINGS``. Raises ZtuneError when the file can't be read.
+    Only those of ``SETTINGS``. ``whole``: what includes it. Raises ZtuneError when the file can't be read.
     """
+    whole = whole or Configuration()
     found: dict[str, str] = {}
-    for line in text_of(path).splitlines():
+    for line in whole.text(path).splitlines():
         match = _LINE.match(line)
         if match is None:
             continue
         name, value = match[1].lower(), match[2]
         if value.startswith("'"):
             value = value[1:-1].replace("''", "'")
-        if name in ("include", "include_if_exists", "include_dir") and depth < _DEEPEST:
+        if name in ("include", "include_if_exists", "include_dir"):
             place = path.parent / value
             files = sorted(place.glob("*.conf")) if name == "include_dir" else [place]
-            for file in files:
-                with suppress(ZtuneError):
-                    found |= parse_conf(file, depth + 1)
+            found |= whole.included(files, parse_conf)
         else:
             found |= wanted(SETTINGS, {name: value})
     return found

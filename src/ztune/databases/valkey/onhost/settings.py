@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -20,6 +19,7 @@ from ztune.onhost.host import noatime
 from ztune.onhost.host.zfs import which
 from ztune.onhost.look.reading import (
     Asker,
+    Configuration,
     Instance,
     ObservedDatabase,
     Process,
@@ -30,7 +30,6 @@ from ztune.onhost.look.reading import (
     require_port,
     require_socket,
     size,
-    text_of,
 )
 
 SETTINGS: Final = (
@@ -52,7 +51,6 @@ _FILES = (
 _SNAPSHOT, _AOF_DIRECTORY = "dump.rdb", "appendonlydir"
 # What a server writes at the beginning of each snapshot and of each base of its log.
 _WRITER = re.compile(rb"(valkey|redis)-ver.{1,2}?(\d+(?:\.\d+)+)", re.DOTALL)
-_DEEPEST = 10
 
 
 def find(processes: Sequence[Process], folders: Sequence[Path]) -> Iterator[Instance]:
@@ -102,7 +100,8 @@ def _addresses(process: Process) -> list[tuple[str, ...]]:
     found: list[tuple[str, ...]] = [("-s", str(path)) for path in listening_sockets(process.pid)]
     # "valkey-server 127.0.0.1:6379", "redis-server *:6379 [cluster]": what it calls itself, as one argument.
     for word in " ".join(process.argv).split()[1:]:
-        match = re.search(r"(\S+):([0-9]{1,5})\b", word)
+        # Not longer than any address: words may have 128 KiB, and be tried from each letter on.
+        match = re.fullmatch(r"(\S{1,255}):([0-9]{1,5})", word)
         if match:
             host = "127.0.0.1" if match[1] in ("*", "0.0.0.0") else "::1" if match[1] == "::" else match[1]
             found.append(("-h", host.strip("[]"), "-p", match[2]))
@@ -113,7 +112,7 @@ def _by_client(server: Process, address: tuple[str, ...], by: Asker) -> Observed
     if address[0] == "-s":
         require_socket(Path(address[1]), server.uid, by)
     else:
-        require_port(address[1], int(address[3]), server.uid)
+        require_port(address[1], int(address[3]), server)
     client = next((c for c in ("valkey-cli", "redis-cli") if which(c)), None)
     if client is None:
         raise MissingError("neither the client valkey-cli nor redis-cli is installed")
@@ -144,21 +143,22 @@ def _by_client(server: Process, address: tuple[str, ...], by: Asker) -> Observed
     )
 
 
-def parse_options(path: Path, depth: int = 0) -> dict[str, str]:
+def parse_options(path: Path, whole: Configuration | None = None) -> dict[str, str]:
     """Return the settings in a configuration file and in what it includes; the last of a name counts.
 
-    Only those of ``SETTINGS``, sizes in bytes. Raises ZtuneError when the file can't be read.
+    Only those of ``SETTINGS``, sizes in bytes. ``whole``: what includes it. Raises ZtuneError when the file
+    can't be read.
     """
+    whole = whole or Configuration()
     found: dict[str, str] = {}
-    for line in text_of(path).splitlines():
+    for line in whole.text(path).splitlines():
         try:
             words = shlex.split(line, comments=line.lstrip().startswith("#"))
         except ValueError:  # a quote that is not closed
             continue
         name = words[0].lower() if words else ""
-        if name == "include" and len(words) == 2 and depth < _DEEPEST:
-            with suppress(ZtuneError):
-                found |= parse_options(path.parent / words[1], depth + 1)
+        if name == "include" and len(words) == 2:
+            found |= whole.included([path.parent / words[1]], parse_options)
         elif name == "save" and found.get("save") and words[1:] != [""]:
             found["save"] += f" {' '.join(words[1:])}"  # a line for each point
         elif name in SETTINGS:
