@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ztune.databases.database import every
+from ztune.databases.rules import RoleRule
 from ztune.errors import InputError
 from ztune.trace.roles import Present, RoleRules, databases_of, known_as, known_layouts
 
@@ -235,6 +236,14 @@ def test_any_text_is_a_rule_or_refused_and_any_path_has_an_answer(rule: str, pat
 def test_any_glob_is_compiled_or_refused(glob: str) -> None:
     with contextlib.suppress(InputError):
         RoleRules.parse([f"{glob}=wal"]).role("/a/b")
+
+
+@given(st.text(alphabet="a[]*?\\!^-/", max_size=12), st.text(alphabet="a*?\\/[]!", max_size=8))
+def test_what_is_looked_for_first_is_in_each_path_that_a_glob_matches(glob: str, path: str) -> None:
+    with contextlib.suppress(InputError):
+        rule = RoleRule.parse(f"{glob}=wal")
+        assert rule.matches(path) == (rule.pattern.fullmatch(path) is not None)
+        assert RoleRule.parse("/srv/*/pg_wal/**=wal").literal == "/pg_wal/"
 
 
 def test_what_is_stronger_is_a_rule() -> None:

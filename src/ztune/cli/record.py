@@ -204,7 +204,7 @@ def _proposed(trace: Trace, given: Sequence[RoleRule], say: Callable[[str], None
     files = trace.manifest.files
     found = rest(trace, asked=True) if any(file.role for file in files) else proposals(trace)
     found = reassign.not_given(found, given, files)
-    given = [rule for rule in given if any(rule.pattern.fullmatch(file.path) for file in files)]
+    given = [rule for rule in given if any(rule.matches(file.path) for file in files)]
     rules = as_rules(found)
     if not rules:
         return trace
