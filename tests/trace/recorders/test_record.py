@@ -466,6 +466,41 @@ open({str(work / "done")!r}, "w")
         subprocess.run(["umount", str(disk)], check=True)
 
 
+@pytest.mark.skipif(os.getuid() != 0, reason="needs root to mount")
+@pytest.mark.parametrize("by", ["{0}", "{0}/../link"])
+def test_what_is_renamed_and_removed_below_a_bind_mount(work: Path, recorder: str, by: str) -> None:
+    below, at = work / "below", work / "at"
+    below.mkdir()
+    at.mkdir()
+    (work / "link").symlink_to(at)
+    mounted = subprocess.run(["mount", "--bind", str(below), str(at)], capture_output=True, check=False)
+    if mounted.returncode != 0:
+        pytest.skip("mounting is not allowed")
+    script = f"""
+import os
+os.chdir({str(work)!r})
+for folder in ({by.format(at)!r}, {by.format("at")!r}):
+    for name in "ab":
+        f = os.open(f"{{folder}}/{{name}}", os.O_RDWR | os.O_CREAT)
+        os.pwrite(f, b"x", 0)
+        os.close(f)
+    os.unlink(f"{{folder}}/a")
+    os.rename(f"{{folder}}/b", f"{{folder}}/c")
+"""
+    try:
+        trace = record(
+            Recording(work / "t.trace", command=[sys.executable, "-I", "-c", script], recorder=recorder)
+        )
+    finally:
+        subprocess.run(["umount", str(at)], check=True)
+    files = [file for file in trace.manifest.files if file.path.startswith(str(work)) and file.created]
+    assert sorted((Path(file.path).name, file.deleted) for file in files) == [
+        ("a", True), ("a", True), ("c", False), ("c", True),
+    ]  # fmt: skip
+    names = {Path(name.path).parent for file in trace.manifest.files for name in file.names}
+    assert {name for name in names if name in (below, at)} == {below if recorder == "ebpf" else at}
+
+
 class Disk:
     """The file system of everything, which others fill, as ``shutil.disk_usage`` has it."""
 
