@@ -150,6 +150,12 @@ def command(
                 output.echo(f"warning: {close}", err=True)
             passing = (lambda passed: tick(passed, seconds)) if pids else None
             trace = record(recording, seconds, passing, schedule)
+        if recording.outlived:  # an hour was asked for, and a restart has left five minutes
+            output.echo(
+                f"ztune: all that was recorded ended after {trace.duration_s:.0f} s, and the recording with "
+                "it; a server that was started again has another --pid",
+                err=True,
+            )
         if close is None:  # what a command uses is known now
             used = (Path(file.path) for file in trace.manifest.files if file.role)
             if (close := headroom.beside(out.parent, used)) is not None:

@@ -126,6 +126,8 @@ class Recording:
         self.page_size = dict(page_size or {})
         self.warmth = warmth
         self.exit_status: int | None = None
+        self.outlived = False
+        """Whether `record` ended as all processes that were named had ended."""
         self._say = say or (lambda _: None)
         self._trace: Trace | None = None
         self._session: RecorderSession | None = None
@@ -543,13 +545,16 @@ def record(
     Raises InputError or MissingError; nothing is left behind then. Must run in the main thread if a
     command is given.
     """
+    ended = False
     with recording:
         if recording.command:
             _wait_for_command(recording, seconds, while_waiting)
         else:
             with contextlib.suppress(KeyboardInterrupt):
-                _wait_for_time(recording, seconds, while_waiting, schedule)
-        return recording.finish()
+                ended = _wait_for_time(recording, seconds, while_waiting, schedule)
+        trace = recording.finish()
+    recording.outlived = ended and "full" not in {warning.code for warning in trace.manifest.warnings}
+    return trace
 
 
 def recover(partial: Path | str, say: Progress | None = None) -> Trace:
@@ -627,7 +632,8 @@ def _wait_for_time(
     seconds: float | None,
     while_waiting: Callable[[float], None] | None,
     schedule: Schedule | None,
-) -> None:
+) -> bool:
+    """Return whether it ended by itself before its time: its processes did, or its disk is full."""
     begun, was_open = time.monotonic(), True
     while seconds is None or time.monotonic() - begun < seconds:
         passed = time.monotonic() - begun
@@ -639,9 +645,10 @@ def _wait_for_time(
                 recording.turn(is_open)
                 was_open = is_open
         if recording.wait(max(left, 0)):
-            return
+            return True
         if while_waiting is not None:
             while_waiting(time.monotonic() - begun)
+    return False
 
 
 def _wait_for_command(

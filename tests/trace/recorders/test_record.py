@@ -154,9 +154,25 @@ def test_whose_a_name_is_files_beside_it_say_that_nothing_touched(work: Path, re
 
 def test_a_recording_ends_with_its_processes(work: Path, recorder: str) -> None:
     process = subprocess.Popen(["sleep", "0.8"])
-    trace = record(Recording(work.parent / "ended.trace", pids=[process.pid], recorder=recorder))
+    recording = Recording(work.parent / "ended.trace", pids=[process.pid], recorder=recorder)
+    trace = record(recording)
     process.wait()
-    assert trace.manifest.duration_ns < 30e9
+    assert trace.manifest.duration_ns < 30e9 and recording.outlived
+
+
+def test_a_recording_that_ends_before_its_time_says_why(
+    work: Path, recorder: str, writer: subprocess.Popen[bytes]
+) -> None:
+    out = work.parent / "t.trace"
+    process = ztune("--pid", str(writer.pid), "--recorder", recorder, "--out", str(out), "--seconds", "3000")
+    while not events_recorded(out.with_name("t.trace.partial")):
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.05)
+    os.killpg(writer.pid, signal.SIGKILL)
+    writer.wait()
+    errors = process.communicate(timeout=60)[1]
+    assert process.returncode == 0, errors
+    assert "ztune: all that was recorded ended after" in errors and "another --pid" in errors
 
 
 # As many writes as strace's recorder keeps before it writes them, in a second.
@@ -177,7 +193,7 @@ def test_ctrl_c_ends_a_recording_of_processes(
     text, errors = process.communicate(timeout=60)
     assert process.returncode == 0, errors
     assert json.loads(text)["events"] == Trace.open(out).manifest.events > 0
-    assert writer.poll() is None
+    assert writer.poll() is None and "all that was recorded ended" not in errors
 
 
 def test_ctrl_c_goes_to_the_command(work: Path, recorder: str) -> None:
@@ -531,10 +547,12 @@ def test_a_recording_of_processes_ends_before_its_disk_is_full(
         if passed > 1:
             disk.free = 2 << 30
 
-    trace = record(Recording(work.parent / "t.trace", pids=[writer.pid], recorder=recorder), 60, fill)
+    recording = Recording(work.parent / "t.trace", pids=[writer.pid], recorder=recorder)
+    trace = record(recording, 60, fill)
     assert 0.5e9 < trace.manifest.duration_ns < 40e9 and trace.manifest.complete
     [said] = [w.message for w in trace.manifest.warnings if w.code == "full"]
     assert "had taken the room that it may on its disk" in said and "--max-size" not in said
+    assert not recording.outlived
     assert Seen(trace).totals("busy")["WRITE"][0] > 0
     assert writer.poll() is None
 
