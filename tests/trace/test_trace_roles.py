@@ -124,6 +124,9 @@ KNOWN = {
     # nothing of a database
     "/proc/self/maps": None,
     "/dev/shm/PostgreSQL.123": None,
+    "/dev/shm/pg/PG_15_202209061/16384/16414": "data",  # a database in memory has its folder there
+    "/dev/disk/by-id/x.db": None,
+    "/dev/snd/x.db": None,
     "/usr/lib/libc.so.6": None,
     "/var/log/app.log": None,
     "/home/u/venv/lib/python3.11/site-packages/x/data.db": None,
