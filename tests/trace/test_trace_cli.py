@@ -132,6 +132,15 @@ def test_a_terminal_without_unicode(trace: Trace) -> None:
     assert "@@@" in result.stdout
 
 
+def test_when_it_was_recorded_is_when_that_began(trace: Trace) -> None:
+    at = 1_790_000_000 * S  # an hour's recording is written an hour later
+    for began, said in ((at, "began 2026-09-21 14:13:20 UTC"), (0, f"written {trace.manifest.created[:10]}")):
+        manifest = trace.manifest.model_copy(update={"started_unix_ns": began})
+        assert view._when(manifest).startswith(said)
+    shown = " ".join(ztune("show", trace.path).stdout.split())
+    assert view._when(trace.manifest) in shown
+
+
 def test_no_warning_about_drops_where_there_were_none(tmp_path: Path) -> None:
     trace = build(tmp_path / "a.trace", [], files(("/a", "data", 0)))
     assert "dropped" not in ztune("show", trace.path).stdout
