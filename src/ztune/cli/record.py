@@ -234,29 +234,38 @@ def default_name(command_line: tuple[str, ...], pids: tuple[int, ...]) -> Path:
 def _progress(
     spinning: bool,
 ) -> Iterator[tuple[Callable[[str], None], Callable[[float, float | None], None]]]:
-    """Yield how to say a step, and how to tell of time passing; on stderr, and alive only on a terminal."""
+    """Yield how to say a step, and how to tell of time passing; on stderr, and alive only on a terminal.
+
+    ``spinning``: from the beginning, where no command writes to the terminal too.
+    """
     console = output.Console(stderr=True)
 
     def said(text: str) -> None:
         output.echo(f"ztune: {text}", err=True)
 
-    if not console.is_terminal or not spinning:
+    if not console.is_terminal:
         # Steps that all take a moment need no line; a reason (why strace?) does.
         yield (lambda text: said(text) if " since " in text else None), (lambda _passed, _of: None)
         return
-    with console.status("starting to record") as status:
+    status = console.status("starting to record")
 
-        def tick(passed: float, of: float | None) -> None:
-            left = f" of {of:.0f}" if of else "; Ctrl-C ends it"
-            status.update(output.Text(f"recording, {passed:.0f} s{left}"))
+    def tick(passed: float, of: float | None) -> None:
+        left = f" of {of:.0f}" if of else "; Ctrl-C ends it"
+        status.update(output.Text(f"recording, {passed:.0f} s{left}"))
 
-        def step(text: str) -> None:
-            if " since " in text:
-                said(text)
-            else:
-                status.update(output.Text(text))
+    def step(text: str) -> None:
+        if " since " in text:
+            said(text)
+        else:
+            status.update(output.Text(text))
+            status.start()  # a command has ended by now
 
+    try:
+        if spinning:
+            status.start()
         yield step, tick
+    finally:
+        status.stop()
 
 
 def _report(trace: Trace, status: int | None) -> dict[str, object]:
