@@ -46,6 +46,7 @@ KNOWN = {
     "/var/lib/mysql/#ib_16384_0.dblwr": "wal",
     "/var/lib/mysql/aria_log.00000001": "wal",
     "/var/lib/mysql/aria_log_control": "wal",
+    "/var/lib/mysql/ddl_recovery.log": "data",  # entries of 1K, written over: no log by what is done to it
     "/var/lib/mysql/binlog.000001": "wal",
     "/var/lib/mysql/db1-bin.000042": "wal",
     "/var/lib/mysql/ibtmp1": "temp",
