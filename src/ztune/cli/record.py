@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -30,6 +31,9 @@ from ztune.trace.recorders import NAMES
 from ztune.trace.roles import RoleRules
 from ztune.trace.windows import Schedule
 from ztune.units import counted, parse_size
+
+if TYPE_CHECKING:
+    from ztune.trace.record import Recording
 
 
 @click.command(context_settings={"ignore_unknown_options": False})
@@ -161,7 +165,7 @@ def command(
             if (close := headroom.beside(out.parent, used)) is not None:
                 output.echo(f"warning: {close}", err=True)
         try:
-            trace = _proposed(trace, rules.rules, say)
+            trace = _proposed(trace, rules.rules, say, recording)
         except MissingError as error:
             output.echo(f"ztune: no roles are told from what the files do: {error}", err=True)
     status = recording.exit_status
@@ -203,7 +207,9 @@ def _schedule(
     return Schedule(every_s, for_s), seconds
 
 
-def _proposed(trace: Trace, given: Sequence[RoleRule], say: Callable[[str], None]) -> Trace:
+def _proposed(
+    trace: Trace, given: Sequence[RoleRule], say: Callable[[str], None], recording: Recording
+) -> Trace:
     """Return ``trace`` with roles by what the files do, where no rule knows one or what others do matters;
     while they are there: their content is sampled. What the user has ``given`` stays.
     """
@@ -214,6 +220,12 @@ def _proposed(trace: Trace, given: Sequence[RoleRule], say: Callable[[str], None
     rules = as_rules(found)
     if not rules:
         return trace
+    from ztune.trace.untouched import with_more  # here, as most recordings take it already
+
+    say("looking for files that nothing touched")
+    all_rules = RoleRules([*rules, *given], builtin=False)
+    manifest = with_more(trace.manifest, recording.untouched, all_rules, recording.paths)
+    trace = reassign.change(trace, manifest)
     return reassign.change(trace, reassign.with_roles(trace, [*rules, *given], reassign.sentence(found), say))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import errno
 import json
@@ -56,7 +57,8 @@ def writer(work: Path, request: pytest.FixtureRequest) -> Iterator[subprocess.Po
     while not (work / "busy").exists():
         time.sleep(0.02)
     yield process
-    os.killpg(process.pid, signal.SIGKILL)
+    with contextlib.suppress(ProcessLookupError):  # a test may have ended it
+        os.killpg(process.pid, signal.SIGKILL)
     process.wait()
 
 
