@@ -288,9 +288,10 @@ def limits(
         free = engine_limits.disk_bytes(folder)
     if backing == "file" and need > free:
         raise InputError(
-            f"the pools of {room.jobs} layouts at once take about {need >> 20} MiB, more than fits "
-            f"into memory or into {paths.home()} ({free >> 20} MiB, beside what is left free); "
-            f"use fewer --jobs, a smaller --sample or another ZTUNE_HOME"
+            f"the pools of {f'{room.jobs} layouts at once' if room.jobs > 1 else 'a layout'} may take up to "
+            f"{need >> 20} MiB, more than fits into memory or into {paths.home()} ({free >> 20} MiB, beside "
+            f"what is left free); use {'fewer --jobs, ' if room.jobs > 1 else ''}a smaller --sample or "
+            "another ZTUNE_HOME"
         )
     found: dict[str, Any] = {"memory_limit": room.each}
     files = free // room.jobs - image
