@@ -463,8 +463,11 @@ static int record(int argc, char **argv)
 				break;
 			}
 		}
-		if (r.events.error || r.files.error)
-			break;
+		if (r.events.error || r.files.error) {
+			if (!child)
+				break;
+			*r.stopped = true; /* what is recorded is no reason to end what somebody runs */
+		}
 		if (child && waitpid(child, &status, WNOHANG) == child) {
 			why = "command";
 			break;

@@ -14,6 +14,8 @@ from ztune.onhost.host import own_directory
 SCRATCH = "scratch"
 GUEST = "lab-"
 """How the names in ``scratch`` begin of what the lab has there: of its guests and of their disks."""
+ENGINE = "trial-"
+"""How those begin of the folders of engines, whose pools may lie there."""
 
 
 def home() -> Path:

@@ -31,6 +31,7 @@ DISKS, WARMING, RESULTS = "ztune-disks-", "ztune-warming-", "ztune-results-"
 """… of disks that are measured, of what a database's start reads, and of a copy of the results database."""
 KINDS = (CONNECTION, PROGRAM, GUEST, DISKS, WARMING, RESULTS)
 LOCK = ".lock"
+_OURS = (paths.GUEST, paths.ENGINE)  # in the state directory
 _MARK = b"ztune\n"
 _NAME = re.compile(rf"({'|'.join(KINDS)})[a-z0-9_]{{8}}")  # as tempfile names them
 
@@ -114,10 +115,11 @@ def left(parent: Path, prefix: str = "") -> list[Path]:
 
 
 def left_here() -> list[Path]:
-    """Return all that was left on this host, the lab's folders among it."""
+    """Return all that was left on this host, the folders of the lab and of engines among it."""
     found = [path for parent in _parents() for path in left(parent)]
     # Nothing is made to look: there may be no room for it.
-    return [*found, *shared_files.left(paths.home() / paths.SCRATCH, paths.GUEST, "")]
+    scratch = paths.home() / paths.SCRATCH
+    return [*found, *(path for prefix in _OURS for path in shared_files.left(scratch, prefix, ""))]
 
 
 def remove_left_here() -> None:
@@ -125,7 +127,8 @@ def remove_left_here() -> None:
     for parent in _parents():
         for path in left(parent):
             _remove(path)
-    shared_files.remove_left(paths.home() / paths.SCRATCH, paths.GUEST, "")
+    for prefix in _OURS:
+        shared_files.remove_left(paths.home() / paths.SCRATCH, prefix, "")
 
 
 def _parents() -> list[Path]:

@@ -176,6 +176,41 @@ def test_memory_explains_a_gain_only_where_the_base_does_not_fit() -> None:
     assert "in a part of the modelled ARC" in said and "part of its gain" not in said
 
 
+@pytest.mark.parametrize("code", ["cold", "untouched"])
+@pytest.mark.parametrize(
+    ("reads", "full", "changes", "said"),
+    [
+        ((9000, 1000), 0.5, {"data.recordsize": "1M"}, True),
+        ((9000, 1000), 0.95, {"data.recordsize": "1M"}, False),  # it dropped what it had
+        ((9000, 8990), 0.5, {"data.recordsize": "1M"}, False),
+        ((100, 10), 0.5, {"data.recordsize": "1M"}, False),  # few beside the writes
+        ((9000, 1000), 0.5, {"data.recordsize": "1M", "data.primarycache": "metadata"}, False),
+    ],
+)
+def test_a_gain_by_first_reads_is_none_of_a_database_that_runs(
+    code: str, reads: tuple[int, int], full: float, changes: dict[str, str], said: bool
+) -> None:
+    found = [
+        measure(time, arc={"c_max": 1000, "size_max": 1000 * full})
+        | {"physical": {"reads": count, "writes": 5000, "write_bytes": 1e9}}
+        for time, count in zip((100, 50), reads, strict=True)
+    ]
+    trials = run_of(({}, found[0]), (changes, found[1]))
+    warned = ev.manifest(warnings=[{"code": code, "message": "How the caches were."}])
+    r = recommend(ev.run(Objective()), trials, manifest=warned)
+    assert r.layout_name == ev.name_of(changes)
+    if not said or code == "untouched":
+        assert "was the first of its record" not in " ".join(r.confidence.reasons)
+        return
+    assert r.confidence.level == "weak"
+    assert r.confidence.reasons[0].startswith(
+        "The ARC was 50% full at most, so that each read from disk, 9,000 under the base layout and 1,000 "
+        "here, was the first of its record; once a database has run for a while, such reads no longer come"
+    )
+    kept = recommend(ev.run(Objective()), trials[:1], manifest=warned)
+    assert kept.confidence.level == "limited" and "9,000 of them" in kept.confidence.reasons[0]
+
+
 def test_durability_comes_before_speed() -> None:
     trials = run_of(({}, measure(100)), ({"data.sync": "disabled", "wal.sync": "disabled"}, measure(1)))
     r = chosen(trials)

@@ -262,7 +262,11 @@ def test_clean_names_what_was_left_and_removes_it(
     tmp: Path, tmp_path: Path, lab: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(named, "make", lambda *_: FakePlace(tmp_path / "place"))
-    dead = [killed(CONNECTION, tmp), killed(PROGRAM, temporary.MEMORY), lab]
+    engine = paths.scratch() / f"{paths.ENGINE}0123456789ab"
+    engine.mkdir()
+    (engine / "data-0").write_text("a pool's disk, where memory was short")
+    shared_files.lock_of(engine).touch()
+    dead = [killed(CONNECTION, tmp), killed(PROGRAM, temporary.MEMORY), lab, engine]
     before = sorted(tmp_path.rglob("*"))
     done = CliRunner().invoke(ztune, ["clean", "--on", "mount"])
     assert done.exit_code == 0, done.output

@@ -537,6 +537,22 @@ def test_properties_the_engine_lacks_cannot_be_varied(stand_in_engine: Path, tra
     assert spec["tunables"] == {"zfs_txg_timeout": 9} and "xattr" not in spec["datasets"][0]["properties"]
 
 
+def test_no_more_is_announced_than_there_are_layouts(stand_in_engine: Path, trace: Trace) -> None:
+    rounds: list[tuple[int, int]] = []
+
+    class Watcher(Observer):
+        def round(self, number: int, waiting: int, more: int) -> None:
+            rounds.append((waiting, more))
+
+    both: dict[str, object] = {"axes": {"data.recordsize": ("128K", "16K")}, "cross": ()}
+    study = generic.build({"data", "wal"}).model_copy(update=both)
+    with Store.open() as store:
+        options = ScreenOptions(budget=32)
+        screening.start(store, trace, study, engines.check(), options, observer=Watcher())
+    assert rounds[0] == (1, 1)  # the base, and 16K
+    assert len(rounds) > 2 and {more for _, more in rounds[1:]} == {0}
+
+
 def test_progress_reaches_the_observer(stand_in_engine: Path, trace: Trace) -> None:
     seen: list[tuple[str, float]] = []
 

@@ -10,8 +10,10 @@ from pathlib import Path
 from unittest import mock
 
 import pytest
+from rich.console import Console
 from trace_builder import MS, S, build, files
 
+from ztune import output
 from ztune.cli import record
 from ztune.cli.main import main
 from ztune.trace import view
@@ -130,6 +132,30 @@ def test_a_terminal_without_unicode(trace: Trace) -> None:
     assert result.returncode == 0, result.stderr
     assert result.stdout.isascii()
     assert "@@@" in result.stdout
+
+
+@pytest.mark.parametrize("spinning", [True, False])
+def test_what_is_done_after_a_command_has_ended_is_shown(
+    monkeypatch: pytest.MonkeyPatch, spinning: bool
+) -> None:
+    shown = io.StringIO()
+    monkeypatch.setattr(output, "Console", lambda stderr: Console(file=shown, force_terminal=stderr))
+    with record._progress(spinning) as (say, tick):
+        if spinning:
+            tick(1.0, None)
+        # The terminal is the command's until it ends.
+        assert bool(shown.getvalue()) == spinning
+        say("writing the trace")
+    assert "writing the trace" in shown.getvalue()
+
+
+def test_when_it_was_recorded_is_when_that_began(trace: Trace) -> None:
+    at = 1_790_000_000 * S  # an hour's recording is written an hour later
+    for began, said in ((at, "began 2026-09-21 14:13:20 UTC"), (0, f"written {trace.manifest.created[:10]}")):
+        manifest = trace.manifest.model_copy(update={"started_unix_ns": began})
+        assert view._when(manifest).startswith(said)
+    shown = " ".join(ztune("show", trace.path).stdout.split())
+    assert view._when(trace.manifest) in shown
 
 
 def test_no_warning_about_drops_where_there_were_none(tmp_path: Path) -> None:

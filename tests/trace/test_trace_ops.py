@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import errno
 import shutil
 import struct
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,7 +15,10 @@ from numpy.typing import NDArray
 from trace_builder import build, files
 
 from ztune.errors import InputError
+from ztune.onhost.host import shared_files
+from ztune.places import replay
 from ztune.places.replay import prepare
+from ztune.trace import content
 from ztune.trace.enough import recorded
 from ztune.trace.ops import BlankTails, Threads, export_ops, join_ops, read_ops
 from ztune.trace.prefilled import Prefilled
@@ -85,6 +90,30 @@ def test_calls_that_openzfs_would_refuse_are_counted_and_said(tmp_path: Path) ->
     for _ in ("made", "found again"):
         [said] = [text for text in prepare(odd).warnings if "O_DIRECT" in text]
         assert said.startswith("2 reads and writes with O_DIRECT are not") and "direct=disabled" in said
+
+
+def test_an_export_that_does_not_fit_leaves_nothing_on_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events = [{"t": 1, "op": Op.WRITE, "file": 1, "offset": 0, "size": 8192}]
+    trace = build(tmp_path / "a.trace", events, FILES)
+    other = build(tmp_path / "b.trace", [{**events[0], "t": 2}], FILES)
+    there = prepare(other).ops
+
+    def full(_: object, folder: Path, *__: object) -> dict[str, Path]:
+        (folder / "data-0.bin").write_bytes(bytes(100))
+        raise InputError(f"{folder}: it can't be written") from OSError(errno.ENOSPC, "No space left")
+
+    monkeypatch.setattr(content, "content_pools", full)
+    folder = replay.export_folder(trace.sha)
+    with pytest.raises(InputError, match="can't be written"):
+        prepare(trace)
+    assert not folder.exists() and not shared_files.lock_of(folder).exists() and there.exists()
+    # Where more calls than there is room for were recorded, nothing is written at all.
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(total=100 << 30, free=2 << 30))
+    with pytest.raises(InputError, match=r"what a replay reads of a\.trace: about .* set ZTUNE_HOME"):
+        prepare(trace)
+    assert not folder.exists()
 
 
 def test_a_log_that_asks_for_its_disks_block_is_not_direct_on_zfs(tmp_path: Path) -> None:

@@ -12,11 +12,12 @@ import pytest
 from invoked import invoke
 from synthetic_traces import Made
 
+from ztune.databases.rules import RoleRule
 from ztune.errors import InputError
 from ztune.runs import from_trace
-from ztune.trace import left_out, reassign
+from ztune.trace import left_out, propose, reassign
 from ztune.trace.manifest import Compressibility, TraceFile, Warning_, WorkloadInfo
-from ztune.trace.propose import PROPOSED, as_rules, proposals, rest
+from ztune.trace.propose import PROPOSED, as_rules, proposals, rest, unknown_kinds
 from ztune.trace.reader import Trace
 from ztune.trace.roles import RoleRules
 from ztune.trace.schema import Op
@@ -291,6 +292,40 @@ def test_many_files_with_one_sync_each_are_sorted_runs_though_nothing_reads_them
         if n < 19:  # of the last one the sync comes after the recording
             made.do(Op.FDATASYNC, file)
     assert _proposed(made, tmp_path / "t.trace") == "data"
+
+
+def test_files_of_many_folders_that_differ_in_numbers_alone_are_one_kind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = Made(tmp_path / "db7")
+    mails = [
+        made.file(f"{box}/{sub}/{n}.m", size_start=4 * K, size_end=4 * K)
+        for box in range(20)
+        for sub in ("new", "cur")
+        for n in range(4)
+    ]
+    for shard in range(propose.ALIKE - 1):  # so few may be apart for a reason
+        mails.append(made.file(f"shard{shard}/pages", size_start=64 * K, size_end=64 * K))
+    for file in mails:
+        for _ in range(16):
+            made.do(Op.READ, file, 0, 4 * K)
+    trace = made.write(tmp_path / "u.trace")
+    found = {one.glob.rpartition("/db7/")[2]: one for one in proposals(trace)}
+    shards = {f"shard{shard}/pages" for shard in range(propose.ALIKE - 1)}
+    assert set(found) == {"*/new/*.m", "*/cur/*.m", *shards}
+    assert found["*/cur/*.m"].files == 80
+    assert found["*/cur/*.m"].proposed is not None
+    parsed = []
+    parse = RoleRule.parse
+
+    def counted(text: str) -> RoleRule:
+        parsed.append(text)
+        return parse(text)
+
+    monkeypatch.setattr(RoleRule, "parse", counted)
+    assert reassign.not_given(list(found.values()), [], trace.manifest.files)
+    assert len(parsed) <= len(found)  # and not for each file
+    assert unknown_kinds({f"/m/{n}/a": 50.0 * K for n in range(9)}, 1) == ("/m/*/a", 9 * 50.0 * K)
 
 
 def test_what_is_mapped_is_no_log(tmp_path: Path) -> None:

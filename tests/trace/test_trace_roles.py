@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ztune.databases.database import every
+from ztune.databases.rules import RoleRule
 from ztune.errors import InputError
 from ztune.trace.roles import Present, RoleRules, databases_of, known_as, known_layouts
 
@@ -45,6 +46,7 @@ KNOWN = {
     "/var/lib/mysql/#ib_16384_0.dblwr": "wal",
     "/var/lib/mysql/aria_log.00000001": "wal",
     "/var/lib/mysql/aria_log_control": "wal",
+    "/var/lib/mysql/ddl_recovery.log": "data",  # entries of 1K, written over: no log by what is done to it
     "/var/lib/mysql/binlog.000001": "wal",
     "/var/lib/mysql/db1-bin.000042": "wal",
     "/var/lib/mysql/ibtmp1": "temp",
@@ -123,6 +125,9 @@ KNOWN = {
     # nothing of a database
     "/proc/self/maps": None,
     "/dev/shm/PostgreSQL.123": None,
+    "/dev/shm/pg/PG_15_202209061/16384/16414": "data",  # a database in memory has its folder there
+    "/dev/disk/by-id/x.db": None,
+    "/dev/snd/x.db": None,
     "/usr/lib/libc.so.6": None,
     "/var/log/app.log": None,
     "/home/u/venv/lib/python3.11/site-packages/x/data.db": None,
@@ -235,6 +240,14 @@ def test_any_text_is_a_rule_or_refused_and_any_path_has_an_answer(rule: str, pat
 def test_any_glob_is_compiled_or_refused(glob: str) -> None:
     with contextlib.suppress(InputError):
         RoleRules.parse([f"{glob}=wal"]).role("/a/b")
+
+
+@given(st.text(alphabet="a[]*?\\!^-/", max_size=12), st.text(alphabet="a*?\\/[]!", max_size=8))
+def test_what_is_looked_for_first_is_in_each_path_that_a_glob_matches(glob: str, path: str) -> None:
+    with contextlib.suppress(InputError):
+        rule = RoleRule.parse(f"{glob}=wal")
+        assert rule.matches(path) == (rule.pattern.fullmatch(path) is not None)
+        assert RoleRule.parse("/srv/*/pg_wal/**=wal").literal == "/pg_wal/"
 
 
 def test_what_is_stronger_is_a_rule() -> None:

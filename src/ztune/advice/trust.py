@@ -20,7 +20,7 @@ from ztune.runs.follow import followed
 from ztune.runs.search import stopped
 from ztune.study import default_setting
 from ztune.study.durability import judge
-from ztune.trace.manifest import DEFAULT_RATIO, Manifest, content_unknown
+from ztune.trace.manifest import COLD, DEFAULT_RATIO, Manifest, content_unknown
 from ztune.trace.repeats import repeats
 from ztune.units import listed
 
@@ -37,6 +37,11 @@ BUSY_SHARE = 0.5
 CACHED_SHARE = 0.99
 # If everything takes less than this many times the ARC, how much of it fits in memory decides the order.
 ROOMY = 2.0
+
+# An ARC that never had this share of what it may take has dropped nothing for want of room.
+FULL_SHARE = 0.9
+# Reads that are fewer than this share of a layout's operations decide little.
+FEW_READS = 0.2
 
 # A dataset with less than this share of the space changes little of it, however its files compress.
 FEW_BYTES = 0.05
@@ -241,8 +246,11 @@ def _of_replays(doubts: _Doubts, now: Standing, chosen: LayoutResult, manifest: 
         needs = [n for c in (chosen, baseline) if c is not None and (n := demand.need(c)) is not None]
         most = max((need.times for need in needs), default=0.0)
         (weak if most > demand.FAR else limited if most > demand.BOUND else notes).append(pace)
+    first = _first_reads(now, chosen, manifest)
+    if first:
+        (limited if baseline is None or baseline is chosen else weak).insert(0, first)
     share = _hit_share(chosen.measure)
-    if share is not None and share >= CACHED_SHARE:
+    if share is not None and share >= CACHED_SHARE and not first:
         limited.append(
             f"{share:.1%} of reads were answered by the ARC: the database fits in the modelled ARC, "
             "so reads from disk were hardly tested. Screen with a smaller ARC if yours won't fit."
@@ -269,6 +277,41 @@ def _of_replays(doubts: _Doubts, now: Standing, chosen: LayoutResult, manifest: 
             f"{found.pending + len(found.layouts) + len(found.failed)} "
             "layouts have no result yet."
         )
+
+
+def _first_reads(now: Standing, chosen: LayoutResult, manifest: Manifest | None) -> str:
+    """Return, as a sentence, that what was read from disk had not been read before, and would stay in the
+    ARC: of a database that runs already it says little. "" where reads are few, where layouts do not differ
+    by them, or where the ARC had to drop anything.
+    """
+    if manifest is None or COLD not in {warning.code for warning in manifest.warnings}:
+        return ""
+    base = now.baseline
+    both = [chosen] if base is None or base is chosen else [base, chosen]
+    reads, full = [], 0.0
+    for one in both:
+        count, writes = (number_at(one.measure, "physical", key) for key in ("reads", "writes"))
+        most, room = (number_at(one.measure, "arc", key) for key in ("size_max", "c_max"))
+        if count is None or writes is None or most is None or not room:
+            return ""
+        if {one.settings.get(f"{d.key}.primarycache") for d in one.layout.datasets} - {None, "all"}:
+            return ""
+        reads.append((count, count / max(count + writes, 1.0)))
+        full = max(full, most / room)
+    if full >= FULL_SHARE or max(share for _, share in reads) < FEW_READS:
+        return ""
+    told = f"The ARC was {full:.0%} full at most, so that each read from disk, "
+    then = "; once a database has run for a while, such reads no longer come"
+    if len(reads) == 1:
+        return f"{told}{reads[0][0]:,.0f} of them, was the first of its record{then}."
+    (before, _), (after, _) = reads
+    if abs(after - before) <= now.within * max(before, after):
+        return ""
+    return (
+        f"{told}{before:,.0f} under the base layout and {after:,.0f} here, was the first of its record"
+        f"{then}, and what the layouts differ by in them is gone. Compare what they write, or measure: "
+        f"{measured_by(now.run, manifest)} does."
+    )
 
 
 def _near(doubts: _Doubts, now: Standing, chosen: LayoutResult) -> None:

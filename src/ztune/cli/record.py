@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -30,6 +31,9 @@ from ztune.trace.recorders import NAMES
 from ztune.trace.roles import RoleRules
 from ztune.trace.windows import Schedule
 from ztune.units import counted, parse_size
+
+if TYPE_CHECKING:
+    from ztune.trace.record import Recording
 
 
 @click.command(context_settings={"ignore_unknown_options": False})
@@ -150,12 +154,18 @@ def command(
                 output.echo(f"warning: {close}", err=True)
             passing = (lambda passed: tick(passed, seconds)) if pids else None
             trace = record(recording, seconds, passing, schedule)
+        if recording.outlived:  # an hour was asked for, and a restart has left five minutes
+            output.echo(
+                f"ztune: all that was recorded ended after {trace.duration_s:.0f} s, and the recording with "
+                "it; a server that was started again has another --pid",
+                err=True,
+            )
         if close is None:  # what a command uses is known now
             used = (Path(file.path) for file in trace.manifest.files if file.role)
             if (close := headroom.beside(out.parent, used)) is not None:
                 output.echo(f"warning: {close}", err=True)
         try:
-            trace = _proposed(trace, rules.rules, say)
+            trace = _proposed(trace, rules.rules, say, recording)
         except MissingError as error:
             output.echo(f"ztune: no roles are told from what the files do: {error}", err=True)
     status = recording.exit_status
@@ -197,17 +207,25 @@ def _schedule(
     return Schedule(every_s, for_s), seconds
 
 
-def _proposed(trace: Trace, given: Sequence[RoleRule], say: Callable[[str], None]) -> Trace:
+def _proposed(
+    trace: Trace, given: Sequence[RoleRule], say: Callable[[str], None], recording: Recording
+) -> Trace:
     """Return ``trace`` with roles by what the files do, where no rule knows one or what others do matters;
     while they are there: their content is sampled. What the user has ``given`` stays.
     """
     files = trace.manifest.files
     found = rest(trace, asked=True) if any(file.role for file in files) else proposals(trace)
     found = reassign.not_given(found, given, files)
-    given = [rule for rule in given if any(rule.pattern.fullmatch(file.path) for file in files)]
+    given = [rule for rule in given if any(rule.matches(file.path) for file in files)]
     rules = as_rules(found)
     if not rules:
         return trace
+    from ztune.trace.untouched import with_more  # here, as most recordings take it already
+
+    say("looking for files that nothing touched")
+    all_rules = RoleRules([*rules, *given], builtin=False)
+    manifest = with_more(trace.manifest, recording.untouched, all_rules, recording.paths)
+    trace = reassign.change(trace, manifest)
     return reassign.change(trace, reassign.with_roles(trace, [*rules, *given], reassign.sentence(found), say))
 
 
@@ -228,29 +246,38 @@ def default_name(command_line: tuple[str, ...], pids: tuple[int, ...]) -> Path:
 def _progress(
     spinning: bool,
 ) -> Iterator[tuple[Callable[[str], None], Callable[[float, float | None], None]]]:
-    """Yield how to say a step, and how to tell of time passing; on stderr, and alive only on a terminal."""
+    """Yield how to say a step, and how to tell of time passing; on stderr, and alive only on a terminal.
+
+    ``spinning``: from the beginning, where no command writes to the terminal too.
+    """
     console = output.Console(stderr=True)
 
     def said(text: str) -> None:
         output.echo(f"ztune: {text}", err=True)
 
-    if not console.is_terminal or not spinning:
+    if not console.is_terminal:
         # Steps that all take a moment need no line; a reason (why strace?) does.
         yield (lambda text: said(text) if " since " in text else None), (lambda _passed, _of: None)
         return
-    with console.status("starting to record") as status:
+    status = console.status("starting to record")
 
-        def tick(passed: float, of: float | None) -> None:
-            left = f" of {of:.0f}" if of else "; Ctrl-C ends it"
-            status.update(output.Text(f"recording, {passed:.0f} s{left}"))
+    def tick(passed: float, of: float | None) -> None:
+        left = f" of {of:.0f}" if of else "; Ctrl-C ends it"
+        status.update(output.Text(f"recording, {passed:.0f} s{left}"))
 
-        def step(text: str) -> None:
-            if " since " in text:
-                said(text)
-            else:
-                status.update(output.Text(text))
+    def step(text: str) -> None:
+        if " since " in text:
+            said(text)
+        else:
+            status.update(output.Text(text))
+            status.start()  # a command has ended by now
 
+    try:
+        if spinning:
+            status.start()
         yield step, tick
+    finally:
+        status.stop()
 
 
 def _report(trace: Trace, status: int | None) -> dict[str, object]:

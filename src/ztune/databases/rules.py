@@ -18,6 +18,8 @@ class RoleRule:
     glob: str
     role: str | None
     pattern: re.Pattern[str]
+    literal: str
+    """The longest text in each path that the glob matches: to look for it costs a tenth of a match."""
 
     @classmethod
     def parse(cls, text: str) -> RoleRule:
@@ -32,12 +34,23 @@ class RoleRule:
                 f"the role rule {text!r} names no known role: {role!r} should be one of {', '.join(ROLES)},"
                 f" or {NO_ROLE} for none"
             )
-        return cls(glob, None if role == NO_ROLE else role, compile_glob(glob, text))
+        return cls(glob, None if role == NO_ROLE else role, *_compiled(glob, text))
+
+    def matches(self, path: str) -> bool:
+        """Say whether the glob matches ``path``. Of many files each is held against hundreds of rules."""
+        return self.literal in path and self.pattern.fullmatch(path) is not None
 
 
 def compile_glob(glob: str, rule: str) -> re.Pattern[str]:
     """Translate a glob; ``\\`` quotes the next character. Raises InputError, which names ``rule``."""
-    out, i = [], 0
+    return _compiled(glob, rule)[0]
+
+
+def _compiled(glob: str, rule: str) -> tuple[re.Pattern[str], str]:
+    """Return the expression of a glob, and the longest text in it that stands for itself."""
+    out: list[str] = []
+    literals = [""]  # between what stands for others
+    i = 0
     if not glob.startswith(("/", "**")):
         out.append("(?:.*/)?")
     while i < len(glob):
@@ -56,7 +69,9 @@ def compile_glob(glob: str, rule: str) -> re.Pattern[str]:
             i += 1
         elif char == "\\" and i + 1 < len(glob):
             out.append(re.escape(glob[i + 1]))
+            literals[-1] += glob[i + 1]
             i += 2
+            continue
         elif char == "[":
             end = glob.find("]", i + 2)
             if end < 0:
@@ -69,8 +84,11 @@ def compile_glob(glob: str, rule: str) -> re.Pattern[str]:
             i = end + 1
         else:
             out.append(re.escape(char))
+            literals[-1] += char
             i += 1
+            continue
+        literals.append("")
     try:
-        return re.compile("".join(out), re.DOTALL)
+        return re.compile("".join(out), re.DOTALL), max(literals, key=len)
     except re.error as error:
         raise InputError(f"the role rule {rule!r} has a set that can't be read ({error.msg})") from None

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from ztune.observe.model import Group, ObservedTransfers
-from ztune.trace.propose import APPENDED, IN_PLACE, IN_SEQUENCE, LEAST_BYTES, SMALL, about, kind_of
+from ztune.trace.propose import APPENDED, IN_PLACE, IN_SEQUENCE, LEAST_BYTES, SMALL, about, kinds_of
 from ztune.trace.roles import RoleRules
 
 # Filesystem Hierarchy Standard 3.0: of the system, and no database's.
@@ -49,10 +49,14 @@ def of_system(path: str) -> bool:
 def proposals(groups: Iterable[Group], seconds: float | None) -> list[ObservedProposal]:
     """Return roles for the files of an observation of ``seconds`` that have none, the busiest first."""
     rules = RoleRules()
-    kinds: dict[str, list[Group]] = {}
-    for one in groups:
-        if one.kind == "file" and one.role is None and not of_system(one.name) and not rules.knows(one.name):
-            kinds.setdefault(kind_of(one.name), []).append(one)
+    lone = [
+        one
+        for one in groups
+        if one.kind == "file" and one.role is None and not of_system(one.name) and not rules.knows(one.name)
+    ]
+    globs, kinds = kinds_of(one.name for one in lone), dict[str, list[Group]]()
+    for one in lone:
+        kinds.setdefault(globs[one.name], []).append(one)
     out = []
     for glob, files in kinds.items():
         role, why = _by_use(files, seconds)

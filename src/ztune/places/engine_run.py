@@ -30,7 +30,6 @@ from ztune.places.processors import keep_on, one_processor
 ENGINE_BYTES = 320 << 20
 LIMIT_REACHED = 5  # the engine's exit code
 _KILL_GRACE_S = 2.0
-_TRIAL = "trial-"  # begins the name of an engine's folder
 _LEAST_FILES = 1 << 30  # bytes; with less room on the disk an engine does not turn to files at all
 
 
@@ -123,7 +122,7 @@ class EngineRoom:
 
 def sweep() -> None:
     """Remove the folders of engines whose ztune was killed before it could."""
-    shared_files.remove_left(paths.scratch(), _TRIAL, "")
+    shared_files.remove_left(paths.scratch(), paths.ENGINE, "")
 
 
 def run_engine(
@@ -136,7 +135,7 @@ def run_engine(
     """
     started = time.monotonic()
     of_place = killed = False
-    with shared_files.temporary(paths.scratch(), _TRIAL) as folder:
+    with shared_files.temporary(paths.scratch(), paths.ENGINE) as folder:
         folder.mkdir(mode=0o700)
         one = _Engine(work, engine, room, folder, progress, stop)
 
@@ -289,9 +288,10 @@ def limits(
         free = engine_limits.disk_bytes(folder)
     if backing == "file" and need > free:
         raise InputError(
-            f"the pools of {room.jobs} layouts at once take about {need >> 20} MiB, more than fits "
-            f"into memory or into {paths.home()} ({free >> 20} MiB, beside what is left free); "
-            f"use fewer --jobs, a smaller --sample or another ZTUNE_HOME"
+            f"the pools of {f'{room.jobs} layouts at once' if room.jobs > 1 else 'a layout'} may take up to "
+            f"{need >> 20} MiB, more than fits into memory or into {paths.home()} ({free >> 20} MiB, beside "
+            f"what is left free); use {'fewer --jobs, ' if room.jobs > 1 else ''}a smaller --sample or "
+            "another ZTUNE_HOME"
         )
     found: dict[str, Any] = {"memory_limit": room.each}
     files = free // room.jobs - image

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import json
 import os
 import shutil
 import threading
 import time
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
 from itertools import islice
@@ -19,9 +18,9 @@ from typing import Any
 
 from ztune import paths
 from ztune.databases.database import logs_among
-from ztune.errors import InputError
+from ztune.errors import InputError, ZtuneError
 from ztune.onhost.age import REWRITTEN, WRITE, Age
-from ztune.onhost.host import shared_files
+from ztune.onhost.host import room, shared_files
 from ztune.onhost.properties import REPLAYED
 from ztune.places import engine_limits, loaded
 from ztune.places.calibration import HostProcessors
@@ -70,16 +69,19 @@ def prepare(trace: Trace) -> Inputs:
     """
     # Here, as what else is known of replays takes no NumPy.
     from ztune.trace.content import content_pools
-    from ztune.trace.ops import export_ops
+    from ztune.trace.headroom import BY_HOME
+    from ztune.trace.ops import RECORD, export_ops
 
     folder = export_folder(trace.sha)
-    with shared_files.locked(folder / "lock"):
+    with _nothing_left_on_a_full_disk(folder), shared_files.locked(folder / "lock"):
         ops, index = folder / "ops.bin", folder / "files.json"
         if ops.is_file() and index.is_file():
             kept = json.loads(index.read_text())
             files, refused = tuple(OpsFile.of_json(f) for f in kept["files"]), int(kept["refused"])
             cached = kept["cached"]
         else:
+            needed = trace.manifest.events * RECORD.itemsize
+            room.require(f"what a replay reads of {trace.path.name}", [(folder, needed)], BY_HOME)
             info: OpsInfo = export_ops(trace, ops)
             files, refused, cached = tuple(info.files), info.refused, info.cached
             kept = {"files": [vars(f) for f in files], "refused": refused, "cached": cached}
@@ -102,12 +104,38 @@ def export_folder(sha: str) -> Path:
     return paths.private(folder)
 
 
-@functools.cache
-def _keep(folder: Path) -> contextlib.ExitStack:
-    # The cache holds it, and so the lock: an engine may begin to read the export at any time.
-    held = contextlib.ExitStack()
-    held.enter_context(shared_files.locked(shared_files.lock_of(folder), shared=True))
-    return held
+_held: dict[Path, contextlib.ExitStack] = {}
+"""Locks of exports until this process ends: an engine may begin to read one at any time."""
+
+
+def _keep(folder: Path) -> None:
+    if folder not in _held:
+        held = contextlib.ExitStack()
+        held.enter_context(shared_files.locked(shared_files.lock_of(folder), shared=True))
+        _held[folder] = held
+
+
+@contextlib.contextmanager
+def _nothing_left_on_a_full_disk(folder: Path) -> Iterator[None]:
+    """Remove the export in ``folder`` where the body can't go on for want of room: a database may lie on that
+    disk too. What another process reads stays.
+    """
+    try:
+        yield
+    except (OSError, ZtuneError) as error:
+        if room.is_of_host(error):
+            if (held := _held.pop(folder, None)) is not None:
+                held.close()
+            _drop(folder)
+        raise
+
+
+def _drop(folder: Path) -> None:
+    with contextlib.suppress(BlockingIOError):
+        lock = shared_files.lock_of(folder)
+        with shared_files.locked(lock, wait=False):
+            shutil.rmtree(folder, ignore_errors=True)
+            lock.unlink(missing_ok=True)
 
 
 def _prune() -> None:
@@ -117,11 +145,7 @@ def _prune() -> None:
     folders = sorted(ours, key=lambda f: f.stat().st_mtime)
     for folder in folders[: max(0, len(folders) - CACHED_TRACES)]:
         if time.time() - folder.stat().st_mtime > 86400:  # it may be wanted again today
-            with contextlib.suppress(BlockingIOError):
-                lock = shared_files.lock_of(folder)
-                with shared_files.locked(lock, wait=False):
-                    shutil.rmtree(folder, ignore_errors=True)
-                    lock.unlink(missing_ok=True)
+            _drop(folder)
 
 
 def beyond_replay(study: Study, layout: Layout) -> str:
@@ -162,7 +186,7 @@ def _sampled(inputs: Inputs, rate: Rate) -> Inputs:
     name = f"sample-{sampling.VERSION}-{rate.of}-{rate.part}-{rate.region}"
     folder = inputs.ops.parent
     ops, index = folder / f"{name}.bin", folder / f"{name}.json"
-    with shared_files.locked(folder / "lock"):
+    with _nothing_left_on_a_full_disk(folder), shared_files.locked(folder / "lock"):
         if ops.is_file() and index.is_file():
             kept = json.loads(index.read_text())
             files, calls = tuple(OpsFile.of_json(f) for f in kept["files"]), tuple(map(tuple, kept["calls"]))

@@ -227,6 +227,7 @@ class _Screening:
         self.observer = observer
         self.study = run.resolved_study
         self._judge_again = 0.0
+        self._most = 0  # layouts that are searched; what follows a search says itself how much it is
 
     def go(self) -> Run:
         """Run to the end and return the run."""
@@ -264,6 +265,10 @@ class _Screening:
         asked = first_round(study, self.budget) if self.only else opening(study, self.budget)
         there = {t.layout_hash for t in self._usual()}
         new = [layout for layout in asked if layout.hash not in there]
+        search = LayoutSearch(study, self._possible, self.have)
+        if not self.only:
+            named = sum(search.cell(layout) is None for layout in asked)
+            self._most = min(self.budget, search.cells + named)
         for layout in new[: max(0, self.budget - len(there))]:  # an older ztune may have begun with others
             self._add(layout, 1, layout.hash == study.layout.hash)
         self._run_pending()
@@ -272,8 +277,8 @@ class _Screening:
             self._neighbours()
             self._other_parts()
             return
-        search = LayoutSearch(study, self._possible, self.have)
         self._search(search)
+        self._most = 0
         self._pairs(search)
         if self.budget >= STARTS:
             self._beside(search)
@@ -412,7 +417,7 @@ class _Screening:
         """Run the run's pending trials, as many at a time as the executor takes."""
         everything = self._all()
         pending = [t for t in everything if t.status == "pending"]
-        more = max(0, self.budget - len(everything))
+        more = max(0, self._most - len(everything))
         self.observer.round(max(t.round for t in everything), len(pending), more)
         executor = self.replays.executor
         # The longest first, so that no core is left with a long one at the end; the baseline before all.

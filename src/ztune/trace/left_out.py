@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from ztune.trace.manifest import Manifest
-from ztune.trace.propose import LEAST_BYTES, LEFT_OUT, kind_of
+from ztune.trace.propose import LEAST_BYTES, LEFT_OUT, kinds_of
 from ztune.trace.reader import Trace
 from ztune.trace.roles import left_out_as_asked
 from ztune.trace.schema import Op
@@ -89,8 +89,9 @@ def left_out(trace: Trace) -> LeftOut | None:
             moved[file.id] = file.counted.read_bytes + file.counted.write_bytes
             syncs[file.id] = file.counted.syncs
     kinds: dict[str, tuple[float, float]] = {}
+    globs = kinds_of(every[i].path for i in lone)
     for i in lone:
-        kind = kind_of(every[i].path)
+        kind = globs[every[i].path]
         before = kinds.get(kind, (0.0, 0.0))
         kinds[kind] = (before[0] + float(moved[i]), before[1] + float(syncs[i]))
     of_bytes, of_syncs = max(float(moved.sum()), 1.0), max(float(syncs.sum()), 1.0)

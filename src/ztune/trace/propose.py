@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -45,6 +45,9 @@ like a database's have more than this, their roles are told from use too. Below 
 an application's is likelier than the database's other half."""
 LEFT_OUT = 0.05
 """Of all bytes that were read and written: files of one kind without a role that moved so much are named."""
+ALIKE = 8
+"""Folders whose names differ in numbers alone, from which on files in them that are named alike are one kind:
+shards, tenants or mailboxes, each of which may do too little to tell."""
 PROPOSED = "proposed-roles"
 """Code of a trace's warning that roles were told from what the files do."""
 _NAMED = 3  # kinds of files that a sentence names
@@ -52,7 +55,7 @@ _NAMED = 3  # kinds of files that a sentence names
 
 @dataclass(frozen=True)
 class RoleProposal:
-    """Files of one directory whose names differ in numbers alone, and what they do.
+    """Files whose names differ in numbers alone, of one directory or of many such, and what they do.
 
     ``role``: what they have; ``proposed``: what they should have, None where they show too little.
     ``known_as``: the well-known layout whose rule says the role, or that they have none; "" where none does.
@@ -95,12 +98,13 @@ def proposals(trace: Trace) -> list[RoleProposal]:
         entries.setdefault(file.path, []).append(file)
     kinds: dict[tuple[str, str | None, bool], list[GroupSummary]] = {}
     every = summarise(trace).files
+    globs = kinds_of(group.name for group in every)
     in_order = [file for one in every if one.writes.sequential for file in entries[one.name]]
     used = orders(trace, {file.id: file.size_start for file in in_order})
     taken = any(warning.code == PROPOSED for warning in trace.manifest.warnings)
     for group in every:
         left_out = group.role is None and rules.leaves_out(group.name)
-        kinds.setdefault((kind_of(group.name), group.role, left_out), []).append(group)
+        kinds.setdefault((globs[group.name], group.role, left_out), []).append(group)
     found = [
         _proposal(
             glob,
@@ -209,8 +213,8 @@ def unknown_kinds(moved: Mapping[str, float], whole: float) -> tuple[str, float]
     no kind moved much.
     """
     kinds: dict[str, float] = {}
-    for path, size in moved.items():
-        kinds[kind_of(path)] = kinds.get(kind_of(path), 0.0) + size
+    for path, glob in kinds_of(moved).items():
+        kinds[glob] = kinds.get(glob, 0.0) + moved[path]
     least = max(LEAST_BYTES, LEFT_OUT * whole)
     found = sorted((glob for glob, n in kinds.items() if n >= least), key=lambda glob: -kinds[glob])
     if not found:
@@ -219,12 +223,45 @@ def unknown_kinds(moved: Mapping[str, float], whole: float) -> tuple[str, float]
     return ", ".join(found[:_NAMED]) + more, sum(kinds[glob] for glob in found) / whole
 
 
-def kind_of(path: str) -> str:
-    """Return the glob of the files that are named like the one at ``path`` but for numbers."""
+def kinds_of(paths: Iterable[str]) -> dict[str, str]:
+    """Return for each of ``paths`` the glob of its kind: the files that are named like it but for numbers, in
+    its folder, or in all folders that are named like that one where these are `ALIKE` or more.
+    """
+    alike: dict[str, dict[str, list[str]]] = {}  # any numbers → its folder's → paths
+    for path in dict.fromkeys(paths):
+        folder, name = _split(path)
+        key = f"{_any_number(folder)}/{_any_number(name)}"
+        alike.setdefault(key, {}).setdefault(folder, []).append(path)
+    return {
+        path: f"{place}/{_any_number(_split(path)[1])}"
+        for folders in alike.values()
+        for folder, place in _places(list(folders)).items()
+        for path in folders[folder]
+    }
+
+
+def _places(folders: Sequence[str]) -> dict[str, str]:
+    """Return the glob of each of ``folders``, which differ in numbers alone: one for many."""
+    if len(folders) < ALIKE:
+        return {folder: _quoted(folder) for folder in folders}
+    parts = zip(*(folder.split("/") for folder in folders), strict=True)
+    # A number that all have, as in /mnt/db7, is none that tells them apart.
+    one = "/".join(_quoted(part[0]) if len(set(part)) == 1 else _any_number(part[0]) for part in parts)
+    return dict.fromkeys(folders, one)
+
+
+def _split(path: str) -> tuple[str, str]:
     folder, _, name = path.removesuffix(" (deleted)").rpartition("/")
-    quoted = re.sub(r"([*?\[\]\\])", r"\\\1", f"{folder}/")
-    # Digits, and what is hexadecimal and long.
-    return quoted + re.sub(r"[0-9A-Fa-f]{8,}|[0-9]+", "*", re.sub(r"([*?\[\]\\])", r"\\\1", name))
+    return folder, name
+
+
+def _quoted(text: str) -> str:
+    return re.sub(r"([*?\[\]\\])", r"\\\1", text)
+
+
+def _any_number(text: str) -> str:
+    """Return the glob of what is named like ``text`` but for digits, and what is hexadecimal and long."""
+    return re.sub(r"[0-9A-Fa-f]{8,}|[0-9]+", "*", _quoted(text))
 
 
 def _proposal(

@@ -55,7 +55,7 @@ def with_roles(
     manifest = trace.manifest
     given = RoleRules(rules, builtin=False)
     for rule in rules:
-        if not any(rule.pattern.fullmatch(_path(file)) for file in manifest.files):
+        if not any(rule.matches(_path(file)) for file in manifest.files):
             raise InputError(
                 f"no file of {trace.path} matches {rule.glob!r}; "
                 f"`ztune trace files {shlex.quote(str(trace.path))}` lists them"
@@ -139,11 +139,14 @@ def not_given(
     """Return those kinds of ``found`` of which the user's rules ``given`` do not know all files."""
     theirs = RoleRules(given, builtin=False)
     left = [_path(entry) for entry in entries if not theirs.knows(_path(entry))]
-    return [
-        one
-        for one in found
-        if one.proposed is None or any(RoleRule.parse(one.rule).pattern.fullmatch(path) for path in left)
-    ]
+
+    def is_left(one: RoleProposal) -> bool:
+        rule = RoleRule.parse(
+            one.rule
+        )  # once: of a mail store there are hundreds of kinds, each of many files
+        return any(rule.matches(path) for path in left)
+
+    return [one for one in found if one.proposed is None or is_left(one)]
 
 
 def told_unasked(trace: Trace, given: Sequence[RoleRule] = ()) -> tuple[Trace, str]:

@@ -14,7 +14,7 @@ import signal
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -51,11 +51,11 @@ from ztune.trace.roles import AS_ASKED, RoleRules, asked_out, several_use
 from ztune.trace.schema import Op
 from ztune.trace.spool import Part, Rows
 from ztune.trace.touched import TouchedBlocks
-from ztune.trace.untouched import UntouchedFile, UntouchedFiles, find_untouched
+from ztune.trace.untouched import UntouchedFile, UntouchedFiles, find_untouched, missing
 from ztune.trace.warming import Warmth
 from ztune.trace.windows import Schedule, with_growth
 from ztune.trace.writer import EVENT_DTYPE, TraceWriter
-from ztune.units import counted, format_size
+from ztune.units import format_size
 
 Progress = Callable[[str], None]
 _COLD = Warning_(
@@ -124,6 +124,10 @@ class Recording:
         self.page_size = dict(page_size or {})
         self.warmth = warmth
         self.exit_status: int | None = None
+        self.outlived = False
+        """Whether `record` ended as all processes that were named had ended."""
+        self.untouched = UntouchedFiles(())
+        """What was found that nothing touched, once the recording is finished."""
         self._say = say or (lambda _: None)
         self._trace: Trace | None = None
         self._session: RecorderSession | None = None
@@ -245,7 +249,9 @@ class Recording:
         try:
             harvest = session.stop()
             self.exit_status = harvest.exit_status
-            self._trace = self._recorded().write(harvest, session.started_unix_ns, session.child)
+            recorded = self._recorded()
+            self._trace = recorded.write(harvest, session.started_unix_ns, session.child)
+            self.untouched = recorded.untouched
         except BaseException as error:
             self._give_up(error)
             raise
@@ -345,6 +351,8 @@ class _Recorded:
     max_bytes: int
     disk_full: bool = False
     """Whether it was to end because its disk was nearly full."""
+    untouched: UntouchedFiles = field(default_factory=lambda: UntouchedFiles(()))
+    """What was found that nothing touched, once the trace is written."""
 
     def write(
         self, harvest: Harvest, started_unix_ns: int, child: int | None, *, complete: bool = True
@@ -359,7 +367,7 @@ class _Recorded:
         only_read.update(number for m, number in before if not m.writable)
         used.update(number for number in only_read if self._plays_a_role(number))
         used.update(self._warmed())
-        beside = self._untouched(used)
+        beside = self.untouched = self._untouched(used)
         untouched = set(self._entered(beside.files)) - used  # a used one has another name, too
         selection = self.table.select(used | untouched, highest, self.paths, self.rules)
         idle = len(untouched & selection.ids.keys())
@@ -400,7 +408,7 @@ class _Recorded:
             *([_dropped_warning(dropped)] if dropped else []),
             *([_full_warning(harvest, self.max_bytes, self.disk_full)] if harvest.full else []),
             *([_COLD] if self.pids and self.warmth is None else []),
-            *_left_out_warning(beside),
+            *missing(beside),
             # Where events were lost, files may have been used in these.
             *([] if len(selection.files) > idle or dropped else [_nothing_warning(self.paths)]),
         ]
@@ -541,13 +549,16 @@ def record(
     Raises InputError or MissingError; nothing is left behind then. Must run in the main thread if a
     command is given.
     """
+    ended = False
     with recording:
         if recording.command:
             _wait_for_command(recording, seconds, while_waiting)
         else:
             with contextlib.suppress(KeyboardInterrupt):
-                _wait_for_time(recording, seconds, while_waiting, schedule)
-        return recording.finish()
+                ended = _wait_for_time(recording, seconds, while_waiting, schedule)
+        trace = recording.finish()
+    recording.outlived = ended and "full" not in {warning.code for warning in trace.manifest.warnings}
+    return trace
 
 
 def recover(partial: Path | str, say: Progress | None = None) -> Trace:
@@ -625,7 +636,8 @@ def _wait_for_time(
     seconds: float | None,
     while_waiting: Callable[[float], None] | None,
     schedule: Schedule | None,
-) -> None:
+) -> bool:
+    """Return whether it ended by itself before its time: its processes did, or its disk is full."""
     begun, was_open = time.monotonic(), True
     while seconds is None or time.monotonic() - begun < seconds:
         passed = time.monotonic() - begun
@@ -637,9 +649,10 @@ def _wait_for_time(
                 recording.turn(is_open)
                 was_open = is_open
         if recording.wait(max(left, 0)):
-            return
+            return True
         if while_waiting is not None:
             while_waiting(time.monotonic() - begun)
+    return False
 
 
 def _wait_for_command(
@@ -784,21 +797,6 @@ def _full_warning(harvest: Harvest, max_bytes: int, disk_full: bool) -> Warning_
         why = f"took {format_size(max_bytes)}, the most that it may (--max-size),"
     after = f"ended after {harvest.duration_ns / 1e9:.0f} s"
     return Warning_(code="full", message=f"The recording {why} and {after}.")
-
-
-def _left_out_warning(found: UntouchedFiles) -> list[Warning_]:
-    if not found.left_out and not found.cut:
-        return []
-    missing = [counted(found.left_out, "smaller one")] if found.left_out else []
-    missing += ["what is in folders that could not be looked at in time"] if found.cut else []
-    return [
-        Warning_(
-            code="untouched",
-            message=f"Of the files that nothing touched while recording {len(found.files)} are in the trace,"
-            f" to count their space; missing: {' and '.join(missing)}.",
-            count=found.left_out,
-        )
-    ]
 
 
 def _nothing_warning(paths: Sequence[Path]) -> Warning_:

@@ -71,7 +71,7 @@ class RoleRules:
 
     def _match(self, path: str) -> RoleRule | None:
         path = path.removesuffix(_DELETED)
-        mine = next((rule for rule in self._reversed if rule.pattern.fullmatch(path)), None)
+        mine = next((rule for rule in self._reversed if rule.matches(path)), None)
         if mine is not None or not self.builtin:
             return mine
         found = _known(path, self._present)
@@ -189,7 +189,7 @@ def known_as(path: str, present: Present | None = None) -> tuple[str, str | None
 def several_use(path: str) -> bool:
     """Say whether the file at ``path`` has a name that is a database's only where that has others beside."""
     whole = path.removesuffix(_DELETED)
-    return any(rule.pattern.fullmatch(whole) for layout in _anchored() for rule in layout.rules)
+    return any(rule.matches(whole) for layout in _anchored() for rule in layout.rules)
 
 
 @dataclass(frozen=True)
@@ -206,7 +206,8 @@ def _known(path: str, present: Present | None) -> _Known | None:
     """
     best, fits = None, -1
     here = Present([path]) if present is None else present
-    for layout, rule in _backwards():
+    # Hundreds of rules, and of a mail store hundreds of thousands of paths that none matches.
+    for layout, rule in [(layout, rule) for literal, layout, rule in _backwards() if literal in path]:
         if not rule.pattern.fullmatch(path):
             continue
         found = here.fits(layout, path)
@@ -225,6 +226,12 @@ def _anchored() -> tuple[KnownLayout, ...]:
 
 
 @functools.cache
-def _backwards() -> tuple[tuple[KnownLayout, RoleRule], ...]:
-    """Layout and rule, of all; a later one overrides an earlier one, so that the first that matches tells."""
-    return tuple((layout, rule) for layout in reversed(known_layouts()) for rule in reversed(layout.rules))
+def _backwards() -> tuple[tuple[str, KnownLayout, RoleRule], ...]:
+    """The text that a path must have, layout and rule, of all; a later one overrides an earlier one, so that
+    the first that matches tells.
+    """
+    return tuple(
+        (rule.literal, layout, rule)
+        for layout in reversed(known_layouts())
+        for rule in reversed(layout.rules)
+    )

@@ -7,12 +7,16 @@ import heapq
 import os
 import stat
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from ztune.onhost.host import noatime
+from ztune.trace.manifest import FileName, Manifest, TraceFile, Warning_
+from ztune.trace.roles import RoleRules
+from ztune.units import counted
 
+_CODE = "untouched"  # of the warning that some are missing
 MOST = 1 << 15
 """Files that are taken, the largest first: a trace has each with its names in a file of JSON."""
 SECONDS = 10.0
@@ -84,3 +88,55 @@ def _found(path: str, entry: os.DirEntry[str]) -> UntouchedFile | None:
     if not stat.S_ISREG(known.st_mode) or known.st_size == 0:
         return None
     return UntouchedFile(known.st_size, path, known.st_dev, known.st_ino)
+
+
+def missing(found: UntouchedFiles) -> list[Warning_]:
+    """Return the warning that some of these files are not in the trace, if so."""
+    if not found.left_out and not found.cut:
+        return []
+    left = [counted(found.left_out, "smaller one")] if found.left_out else []
+    left += ["what is in folders that could not be looked at in time"] if found.cut else []
+    return [
+        Warning_(
+            code=_CODE,
+            message=f"Of the files that nothing touched while recording {len(found.files):,} are in the "
+            f"trace, to count their space; missing: {' and '.join(left)}.",
+            count=found.left_out,
+        )
+    ]
+
+
+def with_more(
+    manifest: Manifest, before: UntouchedFiles, rules: RoleRules, paths: Sequence[Path], most: int = MOST
+) -> Manifest:
+    """Return ``manifest`` with the files too that nothing touched and that ``rules`` know: those of the kinds
+    whose roles were told from what others of them do, which no rule knew when the recording ended.
+
+    ``before``: those that are in it; ``paths``: the folders that were asked for.
+    """
+    known = {name.path for file in manifest.files for name in file.names} | {f.path for f in manifest.files}
+    folders = paths or {Path(f.path).parent for f in manifest.files if rules.knows(f.path) and not f.deleted}
+
+    def wanted(path: str) -> bool:
+        return path not in known and rules.role(path) is not None
+
+    found = find_untouched(folders, wanted, deep=bool(paths), most=most)
+    inodes = {file.ino for file in manifest.files if not file.deleted}
+    more = [one for one in found.files if one.ino not in inodes]  # the same one by another name
+    files = [
+        TraceFile(
+            id=id_,
+            path=one.path,
+            names=[FileName(t=0, path=one.path)],
+            dev=one.dev,
+            ino=one.ino,
+            size_start=one.size,
+            size_end=one.size,
+        )
+        for id_, one in enumerate(more, start=len(manifest.files))
+    ]
+    both = UntouchedFiles((*before.files, *more), before.left_out + found.left_out, before.cut or found.cut)
+    others = [warning for warning in manifest.warnings if warning.code != _CODE]
+    return manifest.model_copy(
+        update={"files": [*manifest.files, *files], "warnings": [*others, *missing(both)]}
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import itertools
 import os
 from collections.abc import Iterable, Sequence
@@ -203,7 +204,10 @@ def _header(console: Console, summary: Summary) -> None:
 
 
 def _when(manifest: Manifest) -> str:
-    return manifest.created.replace("T", " ").replace("+00:00", " UTC")
+    """Return when the recording began; where the trace does not say it, when it was written."""
+    began = datetime.datetime.fromtimestamp(manifest.started_unix_ns // 10**9, datetime.UTC).isoformat()
+    said = f"began {began}" if manifest.started_unix_ns else f"written {manifest.created}"
+    return said.replace("T", " ").replace("+00:00", " UTC")
 
 
 def _writes_table(groups: Sequence[GroupSummary]) -> Table:

@@ -210,6 +210,20 @@ def test_a_folder_below_a_bind_mount_has_the_names_of_both() -> None:
     assert mounts.names(Path("/data/main")) == {"/data/main", "/var/lib/pg/main", "/srv/pg/main"}
 
 
+def test_what_a_process_names_has_the_name_that_its_descriptors_have() -> None:
+    mounts = Mounts()
+    mounts.add("1 0 8:1 / / rw - ext4 /dev/sda1 rw\n2 1 8:1 /srv/pg /var/lib/pg rw - ext4 /dev/sda1 rw\n")
+    assert mounts.usual("/var/lib/pg/base/1") == mounts.absolute(os.makedev(8, 1), "/srv/pg/base/1")
+    assert mounts.usual("/srv/x") == "/srv/x"
+    # In a container, whose volume is a folder of this host.
+    mounts.add(
+        "9 8 0:40 / / rw - overlay overlay rw\n10 9 8:1 /volumes/v /data/db rw - ext4 /dev/sda1 rw\n",
+        theirs=True,
+    )
+    assert mounts.usual("/data/db/journal/1") == "/volumes/v/journal/1"
+    assert mounts.usual("/tmp/x") == "/tmp/x"
+
+
 def test_paths_are_made_absolute_by_the_mounts() -> None:
     mounts = Mounts()
     mounts.read()

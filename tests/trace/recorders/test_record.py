@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import errno
 import json
@@ -56,7 +57,8 @@ def writer(work: Path, request: pytest.FixtureRequest) -> Iterator[subprocess.Po
     while not (work / "busy").exists():
         time.sleep(0.02)
     yield process
-    os.killpg(process.pid, signal.SIGKILL)
+    with contextlib.suppress(ProcessLookupError):  # a test may have ended it
+        os.killpg(process.pid, signal.SIGKILL)
     process.wait()
 
 
@@ -154,9 +156,25 @@ def test_whose_a_name_is_files_beside_it_say_that_nothing_touched(work: Path, re
 
 def test_a_recording_ends_with_its_processes(work: Path, recorder: str) -> None:
     process = subprocess.Popen(["sleep", "0.8"])
-    trace = record(Recording(work.parent / "ended.trace", pids=[process.pid], recorder=recorder))
+    recording = Recording(work.parent / "ended.trace", pids=[process.pid], recorder=recorder)
+    trace = record(recording)
     process.wait()
-    assert trace.manifest.duration_ns < 30e9
+    assert trace.manifest.duration_ns < 30e9 and recording.outlived
+
+
+def test_a_recording_that_ends_before_its_time_says_why(
+    work: Path, recorder: str, writer: subprocess.Popen[bytes]
+) -> None:
+    out = work.parent / "t.trace"
+    process = ztune("--pid", str(writer.pid), "--recorder", recorder, "--out", str(out), "--seconds", "3000")
+    while not events_recorded(out.with_name("t.trace.partial")):
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.05)
+    os.killpg(writer.pid, signal.SIGKILL)
+    writer.wait()
+    errors = process.communicate(timeout=60)[1]
+    assert process.returncode == 0, errors
+    assert "ztune: all that was recorded ended after" in errors and "another --pid" in errors
 
 
 # As many writes as strace's recorder keeps before it writes them, in a second.
@@ -177,7 +195,7 @@ def test_ctrl_c_ends_a_recording_of_processes(
     text, errors = process.communicate(timeout=60)
     assert process.returncode == 0, errors
     assert json.loads(text)["events"] == Trace.open(out).manifest.events > 0
-    assert writer.poll() is None
+    assert writer.poll() is None and "all that was recorded ended" not in errors
 
 
 def test_ctrl_c_goes_to_the_command(work: Path, recorder: str) -> None:
@@ -440,6 +458,8 @@ for i in range(40000):
     os.pwrite(f, b"x", i)
     if i == 100:
         time.sleep(2)
+time.sleep(1.5)
+open({str(work / "done")!r}, "w")
 """
         with pytest.raises(ZtuneError, match=r"(?i)no space left"):
             record(
@@ -448,6 +468,7 @@ for i in range(40000):
         if recorder == "strace":
             assert list(disk.iterdir()) == []
             return
+        assert (work / "done").exists()  # the command went on
         # What was recorded stays; with more room it becomes a trace.
         partial = disk / "t.trace.partial"
         with pytest.raises(ZtuneError, match="no space left"):
@@ -461,6 +482,41 @@ for i in range(40000):
         assert 0 < writes < 40000
     finally:
         subprocess.run(["umount", str(disk)], check=True)
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="needs root to mount")
+@pytest.mark.parametrize("by", ["{0}", "{0}/../link"])
+def test_what_is_renamed_and_removed_below_a_bind_mount(work: Path, recorder: str, by: str) -> None:
+    below, at = work / "below", work / "at"
+    below.mkdir()
+    at.mkdir()
+    (work / "link").symlink_to(at)
+    mounted = subprocess.run(["mount", "--bind", str(below), str(at)], capture_output=True, check=False)
+    if mounted.returncode != 0:
+        pytest.skip("mounting is not allowed")
+    script = f"""
+import os
+os.chdir({str(work)!r})
+for folder in ({by.format(at)!r}, {by.format("at")!r}):
+    for name in "ab":
+        f = os.open(f"{{folder}}/{{name}}", os.O_RDWR | os.O_CREAT)
+        os.pwrite(f, b"x", 0)
+        os.close(f)
+    os.unlink(f"{{folder}}/a")
+    os.rename(f"{{folder}}/b", f"{{folder}}/c")
+"""
+    try:
+        trace = record(
+            Recording(work / "t.trace", command=[sys.executable, "-I", "-c", script], recorder=recorder)
+        )
+    finally:
+        subprocess.run(["umount", str(at)], check=True)
+    files = [file for file in trace.manifest.files if file.path.startswith(str(work)) and file.created]
+    assert sorted((Path(file.path).name, file.deleted) for file in files) == [
+        ("a", True), ("a", True), ("c", False), ("c", True),
+    ]  # fmt: skip
+    names = {Path(name.path).parent for file in trace.manifest.files for name in file.names}
+    assert {name for name in names if name in (below, at)} == {below if recorder == "ebpf" else at}
 
 
 class Disk:
@@ -493,10 +549,12 @@ def test_a_recording_of_processes_ends_before_its_disk_is_full(
         if passed > 1:
             disk.free = 2 << 30
 
-    trace = record(Recording(work.parent / "t.trace", pids=[writer.pid], recorder=recorder), 60, fill)
+    recording = Recording(work.parent / "t.trace", pids=[writer.pid], recorder=recorder)
+    trace = record(recording, 60, fill)
     assert 0.5e9 < trace.manifest.duration_ns < 40e9 and trace.manifest.complete
     [said] = [w.message for w in trace.manifest.warnings if w.code == "full"]
     assert "had taken the room that it may on its disk" in said and "--max-size" not in said
+    assert not recording.outlived
     assert Seen(trace).totals("busy")["WRITE"][0] > 0
     assert writer.poll() is None
 

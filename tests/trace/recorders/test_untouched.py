@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+from click.testing import CliRunner
 
+from ztune.cli.record import command
 from ztune.trace.manifest import TraceFile
 from ztune.trace.reader import Trace
 from ztune.trace.record import Recording, record
 from ztune.trace.roles import RoleRules
-from ztune.trace.untouched import find_untouched
+from ztune.trace.untouched import UntouchedFiles, find_untouched, with_more
 
 RULES = ["**/*.tab=data", "**/*.log=wal"]
 READS = "f = open('a/used.tab', 'r+b', 0); f.read(4096); f.close()"
@@ -74,6 +78,37 @@ def test_a_file_that_was_made_anew_is_there_once(database: Path, recorder: str) 
     found = names(recorded(database, recorder, code=code), database)
     assert found.keys() == {"a/moved.tab", "a/idle.tab", "a/used.tab", "a/idle.log"}
     assert found["a/idle.tab"].created and not found["a/moved.tab"].created
+
+
+def test_what_is_like_files_whose_role_was_told_from_use(work: Path, ebpf: str) -> None:
+    for box in range(9):
+        (work / f"{box}/cur").mkdir(parents=True)
+        for n in range(20):
+            (work / f"{box}/cur/{n}.msg").write_bytes(bytes(range(256)) * 40)
+    (work / "notes").write_text("x")
+    script = f"""
+import os
+for box in range(9):
+    for n in range(5):
+        f = open(f"{work}/{{box}}/cur/{{n}}.msg", "rb", 0); f.read(9000); f.close()
+"""
+    (work.parent / "load.py").write_text(script)
+    out = work.parent / "t.trace"
+    words = ["--out", str(out), "--path", str(work), "--", sys.executable, "-I", str(work.parent / "load.py")]
+    done = CliRunner().invoke(command, words, standalone_mode=False)
+    assert done.exit_code == 0, done
+    trace = Trace.open(out)
+    of_role = [file for file in trace.manifest.files if file.role is not None]
+    assert len(of_role) == 9 * 20 and {file.role for file in of_role} == {"data"}
+    assert sum(file.size_end for file in of_role) == 9 * 20 * 10_240
+    assert len(np.unique(trace.columns("file")["file"])) == 9 * 5
+    # Of too many the largest.
+    manifest = trace.manifest.model_copy(update={"files": trace.manifest.files[: 9 * 5]})
+    rules = RoleRules.parse(["**/cur/*.msg=data"], builtin=False)
+    more = with_more(manifest, UntouchedFiles((), cut=True), rules, [work], most=10)
+    assert len(more.files) == 9 * 5 + 10
+    [said] = [w.message for w in more.warnings if w.code == "untouched"]
+    assert "10 are in the trace" in said and "125 smaller ones and what is in folders" in said
 
 
 def test_the_largest_are_taken_where_there_are_too_many(tmp_path: Path) -> None:

@@ -181,9 +181,7 @@ def _enter(source: Source, maps: dict[str, _Map]) -> None:
 
 
 def _stands_for_a_role(source: Source, name: str) -> bool:
-    return role_word(name) is not None or any(
-        rule.pattern.fullmatch(name) for rule in source.into.rules.rules
-    )
+    return role_word(name) is not None or any(rule.matches(name) for rule in source.into.rules.rules)
 
 
 def _means(source: Source, entry: _Map) -> tuple[Meaning | None, bool]:

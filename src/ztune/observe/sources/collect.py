@@ -171,7 +171,7 @@ class Collected:
     def role(self, key: str) -> str | None:
         """Return the role of a path or other key: the user's rules, then its own name, then known layouts."""
         for rule in reversed(self.rules.rules):
-            if rule.pattern.fullmatch(key):
+            if rule.matches(key):
                 return rule.role
         return role_word(key) or self.rules.role(key)
 

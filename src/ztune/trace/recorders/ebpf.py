@@ -213,6 +213,7 @@ class _Raw:
         self._uring = uring
         self._attached = attached
         self._frames: list[tuple[int, int, int]] = []  # place, bytes, rows
+        self._folders: dict[str, str] = {}
         edges: list[tuple[int, int, int]] = []  # BEGIN or END, and when it was
         for kind, place, size, rows in _frames(folder / "events.raw"):
             if kind == EVENTS:
@@ -316,7 +317,7 @@ class _Raw:
                     record["id"], t, path, device, record["ino"], size, links=record["links"], created=created
                 )
                 continue
-            name = user if user.startswith("/") else f"{path}/{user}"
+            name = self._named(path, user)
             op, tid = record["op"], record["tid"]
             call = Call(t, record["dur"], record["pid"], tid, between)
             if op == Op.TRUNCATE:
@@ -331,6 +332,18 @@ class _Raw:
                 else:
                     table.rename(call, old, name, exchange=bool(record["size"] & RENAME_EXCHANGE))
 
+    def _named(self, path: str, user: str) -> str:
+        """Return the name of a file as files seen by their descriptors have it. ``user``: what a call named;
+        ``path``: the folder that it counts from.
+        """
+        folder, _, name = (user if user.startswith("/") else f"{path}/{user}").rpartition("/")
+        if folder not in self._folders:
+            real = os.path.realpath(folder or "/")
+            # A link leads to what the process sees there, as a name from the root does.
+            told = user.startswith("/") or real != os.path.normpath(folder)
+            self._folders[folder] = self._mounts.usual(real) if told else real
+        return f"{self._folders[folder].rstrip('/')}/{name}"
+
 
 def recovered(folder: Path, kept: dict[str, Any], table: FileTable) -> Harvest:
     """Return what is in ``folder`` of a recording that was cut; ``kept``: what its session's ``kept`` gave.
@@ -338,8 +351,8 @@ def recovered(folder: Path, kept: dict[str, Any], table: FileTable) -> Harvest:
     It ends with its last event. Raises KeyError, TypeError, OSError where it is not such a recording.
     """
     mounts = Mounts()
-    for text in kept["mounts"]:
-        mounts.add(text)
+    for index, text in enumerate(kept["mounts"]):
+        mounts.add(text, theirs=index > 0)
     # Recordings of before the functions were used say nothing of it.
     raw = _Raw(folder, mounts, bool(kept["uring"]), kept.get("attached", "tracepoints"))
     raw.read_files(table)

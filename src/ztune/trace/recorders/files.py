@@ -373,19 +373,26 @@ class Mounts:
     def __init__(self) -> None:
         self._by_device: dict[int, list[MountInfo]] = {}
         self._all: list[MountInfo] = []  # in the kernel's order: later ones lie on top
+        self._theirs: list[MountInfo] = []  # of the processes that are recorded
         self.texts: list[str] = []
 
     def read(self, pid: int | str = "self") -> None:
         """Add the mounts that a process sees, after those known already; a process gone is no error."""
         try:
-            self.add(Path(f"/proc/{pid}/mountinfo").read_text("utf-8", "surrogateescape"))
+            text = Path(f"/proc/{pid}/mountinfo").read_text("utf-8", "surrogateescape")
         except OSError:
             return
+        self.add(text, theirs=pid != "self")
 
-    def add(self, text: str) -> None:
-        """Add the mounts in ``text``, of the form of /proc/PID/mountinfo."""
+    def add(self, text: str, *, theirs: bool = False) -> None:
+        """Add the mounts in ``text``, of the form of /proc/PID/mountinfo. ``theirs``: what the processes see
+        that are recorded, which may be in a container.
+        """
         self.texts.append(text)
-        for mount in mounts.parse(text):
+        found = mounts.parse(text)
+        if theirs:
+            self._theirs = found
+        for mount in found:
             known = self._by_device.setdefault(os.makedev(*mount.device), [])
             if mount not in known:
                 known.append(mount)
@@ -402,6 +409,16 @@ class Mounts:
             return inside
         rest = inside if best.root == "/" else inside[len(best.root) :]
         return (str(best.point).rstrip("/") + rest) or "/"
+
+    def usual(self, path: str) -> str:
+        """Return the name that `absolute` gives what the recorded processes call ``path``, without symbolic
+        links: of a bind mount that is the name of what is mounted.
+        """
+        mount = mounts.over(Path(path), self._theirs or self._all)
+        if mount is None:
+            return path
+        inside = Path(mount.root) / Path(path).relative_to(mount.point)
+        return self.absolute(os.makedev(*mount.device), str(inside))
 
     def names(self, path: Path) -> set[str]:
         """Return the names of a folder or file, and of parts of it: a bind mount gives further ones."""
