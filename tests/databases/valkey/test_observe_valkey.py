@@ -57,6 +57,8 @@ class Running:
 
     def __init__(self, name: str, folder: Path, lines: str) -> None:
         account = Account.for_database(name)
+        if account.owner:
+            os.chown(folder, *account.owner)  # as a server's data is its user's
         config = folder / "server.conf"
         config.write_text(f"dir {folder}\nlogfile {folder}/log\nappendonly yes\nsave 60 7\n{lines}\n")
         program = folder / f"{name}-server"
