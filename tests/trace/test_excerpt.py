@@ -202,6 +202,28 @@ def test_more_time_than_there_is(tmp_path: Path) -> None:
     assert not excerpt.made_of(one)
 
 
+def test_a_file_is_as_it_was_when_the_first_window_began(tmp_path: Path) -> None:
+    def cut(second: int, size: int) -> dict[str, int]:
+        return {"t": second * S + 1, "op": Op.TRUNCATE, "file": 0, "size": size}
+
+    def written(second: int, pages: int) -> dict[str, int]:
+        return {"t": second * S + 2, "op": Op.WRITE, "file": 0, "offset": 0, "size": pages * 8192}
+
+    def cuts(name: str, *events: dict[str, int]) -> list[tuple[int, int]]:
+        read = {"t": 99 * S, "op": Op.READ, "file": 0, "offset": 0, "size": 8192}
+        # Nothing but the end has what the whole has, so that it is the window.
+        many = [{"t": 98 * S + n, "op": Op.READ, "file": 0, "offset": 0, "size": 8192} for n in range(500)]
+        found = excerpt.of(recorded(tmp_path / name, [*events, *many, read], 100), Stretch(1, 10.0))
+        have = found.columns("t", "op", "size")
+        rows = have["op"] == Op.TRUNCATE
+        return list(zip(have["t"][rows].tolist(), have["size"][rows].tolist(), strict=True))
+
+    assert cuts("a.trace", cut(1, 0), written(2, 4)) == []
+    assert cuts("b.trace", cut(1, 0), written(2, 4), cut(3, 8192)) == [(0, 8192)]
+    assert cuts("c.trace", cut(1, 8192), cut(2, 16384), written(3, 2)) == [(0, 16384)]
+    assert cuts("d.trace", written(1, 4), cut(2, 8192)) == [(0, 8192)]
+
+
 def test_a_disk_that_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     one = recorded(tmp_path / "a.trace", each_second(100), 100)
 

@@ -191,8 +191,9 @@ def test_what_is_read_once_is_in_an_arc_as_its_part_of_the_host_s_cache(tmp_path
 def test_what_is_read_again_is_in_each_arc_with_room_for_it_however_large_the_database_is(
     tmp_path: Path,
 ) -> None:
-    hot = [call(10 * i + n, 16 * i) for i in range(64) for n in range(2 + i % 2)]
-    once = [call(10_000, 100_000), call(10_001, 110_000)]
+    hot = [call(3 * n * S + i, 16 * i) for i in range(64) for n in range(2 + i % 2)]
+    # Some are read in small pieces, and before what the disk reads ahead could be gone.
+    once = [call(10_000 + n, page, size=PAGE // 4) for page in (100_000, 110_000) for n in range(4)]
     memory = {"memory": 256 << 30}
     found = needed(recorded(tmp_path / "a.trace", [*hot, *once], 2 << 40, environment=memory))
     by_need = sorted(found, key=lambda page: found[page])
@@ -203,7 +204,8 @@ def test_what_is_read_again_is_in_each_arc_with_room_for_it_however_large_the_da
 
 
 def test_a_region_of_a_recording_by_sample_counts_as_what_it_stands_for(tmp_path: Path) -> None:
-    events = [call(1, 10), call(2, 10), call(3, 10, file=3), call(4, 10, file=3), call(5, 10, file=3)]
+    times = {0: 2, 3: 3}  # how often a file is read
+    events = [call(3 * n * S + 1, 10, file=file) for file, often in times.items() for n in range(often)]
     trace = recorded(tmp_path / "a.trace", events, sample={"of": 64, "region": 1 << 20})
     entries = [one.model_copy(update={"sampled": one.id == 0}) for one in trace.manifest.files]
     sampled = trace.manifest.model_copy(update={"files": entries})
@@ -226,7 +228,9 @@ def test_of_more_blocks_than_are_told_apart_some_are_taken_as_they_are(
 
 
 def test_a_cut_into_pieces_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    events = [call(i, 37 * i % 500, SLOW if i % 3 else FAST, size=(i % 5 + 1) * PAGE) for i in range(300)]
+    events = [
+        call(i * 100 * MS, 37 * i % 50, SLOW if i % 3 else FAST, size=(i % 5 + 1) * PAGE) for i in range(300)
+    ]
     trace = recorded(tmp_path / "a.trace", events)
     whole = ranges(trace)
     monkeypatch.setattr(first_reads, "_AT_A_TIME", 7)

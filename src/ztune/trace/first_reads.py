@@ -89,12 +89,13 @@ class _Calls:
 @dataclass(frozen=True)
 class _Blocks:
     """Blocks that were used, sorted. ``key``: of a file's number and the block's; ``kind``: how it was used
-    first; ``t``: when, ns; ``reads``: how often it was read."""
+    first; ``t``: when, ns; ``reads``: how often it was read, and ``last``: when at last, or -1."""
 
     key: Ints
     kind: Ints
     t: Ints
     reads: Ints
+    last: Ints
 
     def __len__(self) -> int:
         return len(self.key)
@@ -119,7 +120,7 @@ def cached(trace: Trace) -> CachedRanges | None:
     ended = np.full(len(sizes), _NEVER)  # by file: when it is no more what it was
     until = manifest.windows[1].t if len(manifest.windows) > 1 else _NEVER  # later what came between is there
     own_times = manifest.recorder.name != "strace"  # of requests of io_submit: else that of their submission
-    several = [_Blocks(*(np.empty(0, np.int64) for _ in range(4)))]
+    several = [_Blocks(*(np.empty(0, np.int64) for _ in range(5)))]
     of = 1
     for part in trace.parts("t", "dur", "op", "via", "flags", "file", "file2", "offset", "size"):
         _end(ended, part, sizes)
@@ -135,7 +136,9 @@ def cached(trace: Trace) -> CachedRanges | None:
                 several = [one.thinned(of) for one in several]
     used = _joined(several)
     at = _in_cache(used, manifest)
-    return _needs(used.key[at], used.reads[at], sizes, manifest, of)
+    # A scan in small pieces reads a block several times too, but at once.
+    again = np.where(used.last - used.t > AHEAD_NS, used.reads, 0)
+    return _needs(used.key[at], again[at], sizes, manifest, of)
 
 
 def _may_be_cached(role: str | None) -> bool:
@@ -184,17 +187,21 @@ def _used(calls: _Calls) -> _Blocks:
         (calls.file[which] << _NUMBER_BITS) + number, return_index=True, return_inverse=True
     )
     reads = np.bincount(back, calls.reads[which], minlength=len(key)).astype(np.int64)
-    return _Blocks(key, calls.kind[which[at]], calls.t[which[at]], reads)
+    last = np.full(len(key), -1)
+    np.maximum.at(last, back, np.where(calls.reads[which] > 0, calls.t[which], -1))
+    return _Blocks(key, calls.kind[which[at]], calls.t[which[at]], reads, last)
 
 
 def _joined(several: Sequence[_Blocks]) -> _Blocks:
     """Return the blocks of all, each of which came after the one before."""
     key, at = np.unique(np.concatenate([one.key for one in several]), return_index=True)
-    reads = np.zeros(len(key), np.int64)
-    for one in several:
-        reads[np.searchsorted(key, one.key)] += one.reads
     kind, t = (np.concatenate([getattr(one, name) for one in several])[at] for name in ("kind", "t"))
-    return _Blocks(key, kind, t, reads)
+    reads, last = np.zeros(len(key), np.int64), np.full(len(key), -1)
+    for one in several:
+        place = np.searchsorted(key, one.key)
+        reads[place] += one.reads
+        last[place] = np.maximum(last[place], one.last)
+    return _Blocks(key, kind, t, reads, last)
 
 
 def _in_cache(used: _Blocks, manifest: Manifest) -> npt.NDArray[np.intp]:
@@ -220,12 +227,12 @@ def _in_cache(used: _Blocks, manifest: Manifest) -> npt.NDArray[np.intp]:
     return np.flatnonzero(found)
 
 
-def _needs(key: Ints, reads: Ints, sizes: Ints, manifest: Manifest, of: int) -> CachedRanges:
+def _needs(key: Ints, again: Ints, sizes: Ints, manifest: Manifest, of: int) -> CachedRanges:
     """Return the ranges of blocks, of which one in ``of`` is told apart: one for those of a file that follow
-    each other and are read as often."""
+    each other and are read ``again`` as often; 0 for once."""
     if not len(key):
         return CachedRanges(*(np.empty(0, np.int64) for _ in range(4)))
-    together = (np.diff(key) == 1) & (reads[1:] == reads[:-1]) & (key[1:] % (MOST_ROW // BLOCK) != 0)
+    together = (np.diff(key) == 1) & (again[1:] == again[:-1]) & (key[1:] % (MOST_ROW // BLOCK) != 0)
     begins = np.flatnonzero(np.r_[True, ~together])
     file = key[begins] >> _NUMBER_BITS
     offset = (key[begins] & ((1 << _NUMBER_BITS) - 1)) * BLOCK
@@ -233,15 +240,15 @@ def _needs(key: Ints, reads: Ints, sizes: Ints, manifest: Manifest, of: int) -> 
     stands_for = np.array(
         [manifest.sample.of if one.sampled and manifest.sample is not None else 1 for one in manifest.files]
     )
-    times = reads[begins]
+    times = again[begins]
     order = np.lexsort((hashed(key[begins].astype(np.uint64)), -times))  # what is read most first
     bytes_ = (size * stands_for[file] * of)[order].astype(np.float64)
     so_far = np.cumsum(bytes_)
-    again = times[order] > 1
-    hot = float(bytes_[again].sum())
-    once = max(float(bytes_[~again].sum()), 1.0)
+    is_hot = times[order] > 0
+    hot = float(bytes_[is_hot].sum())
+    once = max(float(bytes_[~is_hot].sum()), 1.0)
     there = max(_host_cache(manifest) - hot, once)
-    arc = np.where(again, so_far, hot + (so_far - hot) / once * there).astype(np.int64)
+    arc = np.where(is_hot, so_far, hot + (so_far - hot) / once * there).astype(np.int64)
     order, arc = order[::-1], arc[::-1]
     return CachedRanges(file[order], offset[order], size[order], arc)
 

@@ -104,6 +104,9 @@ class _Cut:
         # By file; the last is what -1 indexes.
         used, self._made, made_between, self._left, gone = np.zeros((5, len(entries) + 1), bool)
         before: deque[Rows] = deque()
+        # By file: when it was cut last before the first window, to what, and whether it has grown since.
+        self._cut_at, cut_to = np.full((2, len(entries) + 1), -1)
+        self._grown = np.zeros(len(entries) + 1, bool)
         for rows in _rows(trace):
             t, op, file = rows["t"], rows["op"], rows["file"]
             inside, first = self._inside(rows), (t < self._begins[0]) | (op == Op.WARM)
@@ -114,6 +117,11 @@ class _Cut:
             self._left[rows["file2"][(t >= self._ends[-1]) & (op == Op.RENAME)]] = True
             gone[file[first & (op == Op.UNLINK)]] = True
             moved = np.isin(op, MOVED) & (rows["size"] > 0)
+            cuts = np.flatnonzero((op == Op.TRUNCATE) & first)  # in order of time: of several the last stays
+            self._cut_at[file[cuts]], cut_to[file[cuts]] = t[cuts], rows["size"][cuts]
+            self._grown[file[cuts]] = False
+            grows = moved & first & (op != Op.READ) & (t > self._cut_at[file])
+            self._grown[file[grows & (rows["offset"] + rows["size"] > cut_to[file])]] = True
             before.append(rows[moved & first])
             while sum(map(len, before)) - len(before[0]) >= warming_calls:
                 before.popleft()
@@ -140,6 +148,9 @@ class _Cut:
             inside = self._inside(rows)
             names = ~inside & np.isin(rows["op"], _NAMES) & (rows["t"] < self._begins[-1])
             names &= ~self._unseen[rows["file"]]
+            # A file is as it was when the first window began: what was cut off and written anew is there.
+            cut = (rows["op"] == Op.TRUNCATE) & (rows["t"] < self._begins[0])
+            names &= ~cut | ((rows["t"] == self._cut_at[rows["file"]]) & ~self._grown[rows["file"]])
             rows["t"] = self.time(rows["t"])
             rows["t"][names] = np.maximum(rows["t"][names] - 1, 0)  # ahead of all that the next window has
             yield rows[inside | names]
