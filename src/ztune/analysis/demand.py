@@ -19,9 +19,9 @@ BOUND = 1.01
 """Times the recorded seconds that a layout's disks may need. Above it the job would have taken longer; a
 hundredth is what a replay's last calls take."""
 FAR = 3.0
-"""From so many times on counts are taken to be wrong. Of RocksDB, replay against mount, an earlier engine wrote
-12 to 24 % too many bytes at 1.3 to 2.8 times the recorded seconds, and 70 to 74 % at 70 times; what today's
-does is in docs/accuracy.md, "A job faster than the disks"."""
+"""From so many times on counts are taken to be wrong. Of RocksDB, replay against mount, an earlier engine
+wrote 12 to 24 % too many bytes at 1.3 to 2.8 times the recorded seconds, and 70 to 74 % at 70 times; what
+today's does is in docs/accuracy.md, "A job faster than the disks"."""
 # Processor times of replays that differ by less are not told apart: the same replay takes that much more
 # beside others on a busy machine (docs/recommendation.md).
 SPREAD = 1.25
