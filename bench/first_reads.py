@@ -17,7 +17,6 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import started
 from sampling import PROFILE, result_of
 
@@ -32,7 +31,7 @@ from ztune.trace.manifest import COLD, Warning_
 from ztune.trace.rate import REGION, Rate
 from ztune.trace.reader import Trace
 from ztune.trace.schema import Op
-from ztune.trace.writer import EVENT_DTYPE, TraceWriter
+from ztune.trace.writer import TraceWriter
 from ztune.units import parse_size
 
 LAYOUTS: dict[str, dict[str, Any]] = {
@@ -63,10 +62,7 @@ def without_past(trace: Trace, said: Warning_, path: Path) -> None:
     """Write ``trace`` without what warms the caches to ``path``."""
     manifest = trace.manifest
     with TraceWriter(path) as writer:
-        for part in trace.parts():
-            rows = np.empty(len(part["t"]), EVENT_DTYPE)
-            for name, values in part.items():
-                rows[name] = values
+        for rows in window_cut.event_rows(trace):
             writer.add_rows(rows[rows["op"] != Op.WARM])
         for sample in manifest.samples:
             shutil.copyfile(trace.path / sample.file, writer.samples_dir / Path(sample.file).name)

@@ -31,7 +31,7 @@ DISKS, WARMING, RESULTS = "ztune-disks-", "ztune-warming-", "ztune-results-"
 """… of disks that are measured, of what a database's start reads, and of a copy of the results database."""
 KINDS = (CONNECTION, PROGRAM, GUEST, DISKS, WARMING, RESULTS)
 LOCK = ".lock"
-_OURS = (paths.GUEST, paths.ENGINE)  # in the state directory
+_IN_SCRATCH = (paths.GUEST, paths.ENGINE)
 _MARK = b"ztune\n"
 _NAME = re.compile(rf"({'|'.join(KINDS)})[a-z0-9_]{{8}}")  # as tempfile names them
 
@@ -82,15 +82,15 @@ class Temporary:
 
 def runtime() -> Path:
     """Return where a socket of ours goes: with `sudo -E` the variable names the caller's directory."""
-    return _ours(Path(os.environ.get("XDG_RUNTIME_DIR", "")))
+    return _or_tmp(Path(os.environ.get("XDG_RUNTIME_DIR", "")))
 
 
 def disk() -> Path:
     """Return where a directory of ours goes that may become large."""
-    return _ours(Path(tempfile.gettempdir()))
+    return _or_tmp(Path(tempfile.gettempdir()))
 
 
-def _ours(path: Path) -> Path:
+def _or_tmp(path: Path) -> Path:
     """Return ``path`` without links, or /tmp where somebody else could swap what is made in it."""
     try:
         found = own_directory.real(path)
@@ -119,7 +119,7 @@ def left_here() -> list[Path]:
     found = [path for parent in _parents() for path in left(parent)]
     # Nothing is made to look: there may be no room for it.
     scratch = paths.home() / paths.SCRATCH
-    return [*found, *(path for prefix in _OURS for path in shared_files.left(scratch, prefix, ""))]
+    return [*found, *(path for prefix in _IN_SCRATCH for path in shared_files.left(scratch, prefix, ""))]
 
 
 def remove_left_here() -> None:
@@ -127,7 +127,7 @@ def remove_left_here() -> None:
     for parent in _parents():
         for path in left(parent):
             _remove(path)
-    for prefix in _OURS:
+    for prefix in _IN_SCRATCH:
         shared_files.remove_left(paths.home() / paths.SCRATCH, prefix, "")
 
 

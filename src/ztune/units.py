@@ -12,7 +12,8 @@ from fractions import Fraction
 _UNITS = "KMGTPE"
 _TOO_LARGE = 1 << 64
 _LONGEST = 60  # characters
-_DIGITS = 20  # of 2^64
+DIGITS = 20
+"""Of 2^64: what others say may be a number of hundreds."""
 _SIZE = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*(?:([KMGTPE])(?:i?B)?|B)?\s*$", re.IGNORECASE)
 
 
@@ -48,7 +49,7 @@ def whole(text: str) -> int | None:
     """Return a number of digits alone, as programs print counts and bytes; None for all else, and for one
     that is larger than any of these: what others' programs and files say may be anything.
     """
-    return int(text) if len(text) <= _DIGITS and text.isascii() and text.isdigit() else None
+    return int(text) if len(text) <= DIGITS and text.isascii() and text.isdigit() else None
 
 
 def format_size(size: int) -> str:

@@ -33,7 +33,6 @@ name, one account and one number of a process, such as containers of one image."
 # After a minute without an answer the connection counts as lost; the trial there sees the end of its input.
 _ALIVE = ("-o", "ServerAliveInterval=15", "-o", "ServerAliveCountMax=4")
 _LOST = 255  # ssh's own exit code
-
 PYTHONS = ("python3", *(f"python3.{minor}" for minor in range(20, 10, -1)))
 # Prints user id, whether sudo works quietly, and the first Python that is new enough (or the version of the
 # one

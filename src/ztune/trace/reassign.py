@@ -141,9 +141,7 @@ def not_given(
     left = [_path(entry) for entry in entries if not theirs.knows(_path(entry))]
 
     def is_left(one: RoleProposal) -> bool:
-        rule = RoleRule.parse(
-            one.rule
-        )  # once: of a mail store there are hundreds of kinds, each of many files
+        rule = RoleRule.parse(one.rule)  # once for all files: of a mail store these are many
         return any(rule.matches(path) for path in left)
 
     return [one for one in found if one.proposed is None or is_left(one)]

@@ -107,7 +107,7 @@ class _Cut:
         # By file: when it was cut last before the first window, to what, and whether it has grown since.
         self._cut_at, cut_to = np.full((2, len(entries) + 1), -1)
         self._grown = np.zeros(len(entries) + 1, bool)
-        for rows in _rows(trace):
+        for rows in event_rows(trace):
             t, op, file = rows["t"], rows["op"], rows["file"]
             inside, first = self._inside(rows), (t < self._begins[0]) | (op == Op.WARM)
             used[file[inside]] = used[rows["file2"][inside]] = True
@@ -142,7 +142,7 @@ class _Cut:
         """Give what warms the caches, then the events in the windows, and the calls on names between them, so
         that it stays known which file is which."""
         yield self._warming
-        for rows in _rows(trace):
+        for rows in event_rows(trace):
             if len(rows) and rows["t"][0] >= self._ends[-1]:
                 return
             inside = self._inside(rows)
@@ -192,7 +192,8 @@ class _Cut:
         return found
 
 
-def _rows(trace: Trace) -> Iterator[Rows]:
+def event_rows(trace: Trace) -> Iterator[Rows]:
+    """Give the events of ``trace`` as a writer takes them, part by part. Raises InputError."""
     for part in trace.parts():
         rows = np.empty(len(part["t"]), EVENT_DTYPE)
         for name, values in part.items():

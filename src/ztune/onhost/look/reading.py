@@ -23,7 +23,7 @@ from ztune.errors import MissingError, ZtuneError
 from ztune.onhost.host import noatime, own_directory
 from ztune.onhost.host.process import KILL_SECONDS, all_pids, user_of
 from ztune.onhost.host.zfs import last_words, which
-from ztune.units import format_size
+from ztune.units import DIGITS, format_size
 
 CLIENT_SECONDS: Final = 15.0
 CLIENT_BYTES: Final = 1 << 20
@@ -534,7 +534,6 @@ class Configuration:
         return found
 
 
-_DIGITS = 20  # of 2^64; larger ones are no sizes, and at some 300 no numbers
 _SIZE = re.compile(r"(-?\d+(?:\.\d+)?)\s*([kKmMgGtT]?)(?:i?[bB])?")
 
 
@@ -546,7 +545,7 @@ def size(text: str, unit: int = 1) -> str:
     match = _SIZE.fullmatch(text.strip())
     if match is None:
         return text
-    if len(match[1]) > _DIGITS:
+    if len(match[1]) > DIGITS:
         return text
     number, letter = float(match[1]), match[2].upper()
     if number < 0:
