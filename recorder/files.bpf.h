@@ -268,7 +268,7 @@ static __noinline u32 number_new(struct inode *inode, struct dentry *dentry, str
 	return id;
 }
 
-static __always_inline u32 number_of(struct file *file, u32 created)
+static __noinline u32 number_of(struct file *file, u32 created)
 {
 	struct inode *inode = FIELD(file, f_inode);
 	struct super_block *sb = FIELD(inode, i_sb);
