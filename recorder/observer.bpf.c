@@ -12,6 +12,8 @@
 /* Chosen are files, not processes: those on `devices` and, where `below` is set, below one of `roots`. */
 const volatile bool everyone = false;
 const volatile bool below = false;
+/* All calls of chosen processes are timed, not those on files alone. */
+const volatile bool every_call = false;
 
 #define EVERYONE everyone
 #define PAUSED false
@@ -386,8 +388,7 @@ static __always_inline void begin(struct state *state, struct pt_regs *regs, u32
 	state->number = number;
 	if (kind != ZT_K_NONE)
 		enter_call(state, regs, kind);
-	/* Where files are chosen, not processes, calls on others are not timed. */
-	if (!everyone || state->kind != ZT_K_NONE)
+	if (every_call || state->kind != ZT_K_NONE)
 		state->t = bpf_ktime_get_ns();
 }
 
@@ -441,7 +442,7 @@ static __always_inline void count_rename(void)
 	__sync_fetch_and_add(&renames, 1);
 }
 
-/* Of chosen files. Of chosen processes every call is timed, those on sockets too, so these take the tracepoints. */
+/* Where every call is timed, those on sockets too, the tracepoints see all. */
 #define RENAMED(name, meaning) \
 	SEC("fexit/" #name) int BPF_PROG(renamed_by_##name, struct pt_regs *regs, long result) \
 	{ \
@@ -466,7 +467,7 @@ SEC("tp_btf/sys_enter") int BPF_PROG(enter, struct pt_regs *regs, long number)
 	kind = kinds[number];
 	if (renames_a_file(kind))
 		kind = ZT_K_NONE; /* what it is about counts for no file */
-	if (everyone && kind == ZT_K_NONE)
+	if (!every_call && kind == ZT_K_NONE)
 		return 0;
 	state = followed();
 	if (state)
@@ -487,7 +488,7 @@ SEC("tp_btf/sys_exit") int BPF_PROG(leave, struct pt_regs *regs, long result)
 		count_rename();
 		kind = ZT_K_NONE;
 	}
-	if (everyone && kind == ZT_K_NONE)
+	if (!every_call && kind == ZT_K_NONE)
 		return 0;
 	state = followed();
 	if (state)
