@@ -5,12 +5,12 @@
 Every variant is on for a quarter of a second at a time, in turn with all others, under one pgbench whose
 clients run as fast as they can, the worst case (`bench/interleaved.py`): unobserved, unobserved again
 (how much of a difference is noise), the server's processes observed (--pid), with all their calls (--calls),
-and everything that touches its folder (--path). Prints one JSON object: for each variant the median throughput and processor time of
-the server per transaction, both relative to the unobserved seconds of the same round with 95 % bootstrap
-intervals, and the observer's own processor time as a share of the server's. Then the time of one pread()
-of a cached page (least of many short rounds: other work on the machine hardly counts): of a process that
-is not observed, is, or is not while another is. Goal: at most 1 % of pgbench's throughput. FILE keeps the
-rounds, and those of another time count too.
+and everything that touches its folder (--path). Prints one JSON object: for each variant the median
+throughput and processor time of the server per transaction, both relative to the unobserved seconds of the
+same round with 95 % bootstrap intervals, and the observer's own processor time as a share of the server's.
+Then the time of one pread() of a cached page (least of many short rounds: other work on the machine hardly
+counts): of a process that is not observed, is, or is not while another is. Goal: at most 1 % of pgbench's
+throughput. FILE keeps the rounds, and those of another time count too.
 """
 
 from __future__ import annotations
