@@ -456,7 +456,7 @@ def observe(
     with (out / f"{name}.all.json").open("wb") as whole:
         watching = subprocess.Popen(
             [
-                *(*command, "--pid", str(database.pid), "--seconds", "600", "--json"),
+                *(*command, "--pid", str(database.pid), "--calls", "--seconds", "600", "--json"),
                 *("--save", str(kept), "--out", str(out / f"{name}.html")),
             ],
             stdout=whole, stderr=subprocess.PIPE, text=True,
