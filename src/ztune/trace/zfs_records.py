@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -41,18 +42,27 @@ def of(files: Sequence[TraceFile], mounts: Mounts) -> dict[str, Any]:
             continue
         if found.st_ino == file.ino and found.st_size > found.st_blksize:  # a smaller one is one short record
             sizes.setdefault(mount, Counter())[found.st_blksize] += found.st_size
-    datasets = sorted(mount.source for mount in sizes if mount.type == "zfs")
-    compression = _compression(datasets) if datasets else {}
+    asked = _compression(sorted(mount.source for mount in sizes if mount.type == "zfs"))
     return {
         str(mount.point): {
             "recordsize": by_size.most_common(1)[0][0],
-            **({"compression": compression[mount.source]} if mount.source in compression else {}),
+            **({"compression": said} if (said := asked.get(mount.source) or _of_mount(mount)) else {}),
         }
         for mount, by_size in sizes.items()
     }
 
 
+def _of_mount(mount: MountInfo) -> str:
+    """Return what a mount of `ztune mount` says of itself; "" where it says nothing."""
+    try:
+        return os.getxattr(mount.point, "ztune.compression").decode("ascii", "replace")
+    except OSError:
+        return ""
+
+
 def _compression(datasets: Sequence[str]) -> dict[str, str]:
+    if not datasets:
+        return {}
     ask = Commands(Events(io.StringIO()))
     try:
         _, out, _ = ask.attempt(
