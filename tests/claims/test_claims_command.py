@@ -22,6 +22,7 @@ from ztune.places import engine as engines
 from ztune.places import engine_limits
 from ztune.runs import screening
 from ztune.store.db import Store
+from ztune.trace.manifest import WorkloadInfo
 from ztune.trace.reader import Trace
 
 ONE = ("--profile", "nvme", "--arc", "64M")
@@ -210,7 +211,7 @@ class Recorder:
         self.asked.append(workload.params.resolved())
         if self.error is not None:
             raise self.error
-        return make_trace(out, writes=20 + len(self.asked))
+        return make_trace(out, writes=20 + len(self.asked), workload=WorkloadInfo(**workload.info()))
 
 
 @pytest.fixture
@@ -273,7 +274,7 @@ def test_settings_of_the_database_are_recorded_with_them() -> None:
 
     def record(workload: Workload, out: Path) -> Trace:
         asked.append(workload)
-        return make_trace(out)
+        return make_trace(out, workload=WorkloadInfo(**workload.info()))
 
     claim = known.find("import-recordsize-32k")
     with mock.patch("ztune.databases.orientdb.onhost.embedded.OrientJob.check", return_value="OrientDB"):

@@ -24,6 +24,7 @@ from ztune.databases.workload import Workload
 from ztune.errors import InputError, MissingError, ZtuneError
 from ztune.store.db import Store
 from ztune.study.layout import with_settings
+from ztune.trace.manifest import WorkloadInfo
 from ztune.trace.reader import Trace
 
 LAYOUT = """
@@ -103,7 +104,7 @@ class Recorder:
         self.asked.append(workload.params.resolved())
         if self.error is not None:
             raise self.error
-        return make_trace(out)
+        return make_trace(out, workload=WorkloadInfo(**workload.info()))
 
 
 def stand_in(home: Path, patch: pytest.MonkeyPatch) -> Recorder:

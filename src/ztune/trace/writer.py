@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 import errno
+import fcntl
 import hashlib
 import itertools
 import os
@@ -87,11 +88,12 @@ class TraceWriter:
                 )
                 # Closed from the first moment on, which covers what recorders put there.
                 self.partial.mkdir(mode=0o700, exist_ok=again)
+                self._lock = None if again else locked(self.partial)
             except FileExistsError:
+                unlock(locked(self.partial))
                 raise InputError(
-                    f"{self.partial} exists: another recording is under way, or one was cut;"
-                    f" if nothing is recording, `ztune trace recover {shlex.quote(str(self.partial))}` makes "
-                    "a trace of it"
+                    f"{self.partial} is of a recording that was cut;"
+                    f" `ztune trace recover {shlex.quote(str(self.partial))}` makes a trace of what it has"
                 ) from None
             except FileNotFoundError:
                 raise InputError(f"the folder {self.path.parent} does not exist") from None
@@ -169,7 +171,12 @@ class TraceWriter:
                 (self.partial / name).unlink(missing_ok=True)
             self._close_or_share()
             self.partial.rename(self.path)
+            self._release()
         return self.path
+
+    def _release(self) -> None:
+        unlock(self._lock)
+        self._lock = None
 
     def _close_or_share(self) -> None:
         mode = 0o777 & ~umask() if self._share else 0o700
@@ -186,12 +193,13 @@ class TraceWriter:
         """Remove what was written but for ``keep``, unless the trace was finished. May be called twice."""
         with contextlib.suppress(OSError):  # closing flushes, and the disk may be full
             self._spool.close()
-        if not self.keep:
+        if self.keep:
+            shutil.rmtree(self.partial / "samples", ignore_errors=True)
+            for name in {self._spool_path.name, EVENTS_FILE, MANIFEST, *self.scratch} - {*self.keep}:
+                (self.partial / name).unlink(missing_ok=True)
+        else:
             shutil.rmtree(self.partial, ignore_errors=True)
-            return
-        shutil.rmtree(self.partial / "samples", ignore_errors=True)
-        for name in {self._spool_path.name, EVENTS_FILE, MANIFEST, *self.scratch} - {*self.keep}:
-            (self.partial / name).unlink(missing_ok=True)
+        self._release()
 
     def unwritten(self, error: OSError) -> ZtuneError:
         """Return the sentence for a trace that can't be written."""
@@ -215,6 +223,45 @@ class TraceWriter:
             if hasattr(self, "_spool"):
                 self.abort()
             raise
+
+
+def locked(partial: Path) -> int | None:
+    """Return a descriptor of ``partial`` with a lock that says it is being written, and ends with this
+    process; None on a file system that has no locks. Raises InputError where another process has it.
+    """
+    descriptor = os.open(partial, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        raise InputError(f"{partial} is being recorded just now") from None
+    except OSError:
+        os.close(descriptor)
+        return None
+    return descriptor
+
+
+def unlock(lock: int | None) -> None:
+    """Give back what ``locked`` returned."""
+    if lock is not None:
+        os.close(lock)
+
+
+def discard(path: Path) -> None:
+    """Remove the trace ``path`` and what a recording into it left when it was cut, if they are there.
+
+    Raises InputError if it is being recorded just now, or can't be removed.
+    """
+    partial = path.with_name(path.name + PARTIAL)
+    try:
+        if partial.is_dir():
+            lock = locked(partial)
+            shutil.rmtree(partial)
+            unlock(lock)
+        if path.exists():
+            shutil.rmtree(path)
+    except OSError as error:
+        raise InputError(f"{path} can't be removed: {error.strerror}") from None
 
 
 @dataclass(frozen=True)
