@@ -42,9 +42,11 @@ class Hints:
 def read_toml(path: Path) -> tuple[dict[str, Any], str]:
     """Return the parsed TOML of ``path`` and its text. Raises InputError."""
     try:
-        if path.stat().st_size > _MAX_BYTES:
+        with path.open("rb") as file:
+            read = file.read(_MAX_BYTES + 1)
+        if len(read) > _MAX_BYTES:
             raise InputError(f"{path} has more than {_MAX_BYTES >> 20} MiB; it is no study or profile")
-        text = path.read_bytes().decode("utf-8")
+        text = read.decode("utf-8-sig")  # editors of Windows begin a file with a mark
     except OSError as error:
         raise InputError(f"{path} can't be read: {error.strerror}") from None
     except UnicodeDecodeError:
