@@ -183,8 +183,12 @@ def test_a_run_of_claims_is_an_ordinary_run(trace: Trace) -> None:
 def test_a_claim_that_no_replay_answers_says_why(trace: Trace, home: Path) -> None:
     write(home, "processor", "cpu")
     (one,) = said("processor", "--trace", str(trace.path))
-    assert one["says"] == "It can't be tested here: a replay has no forerunner of CPU per op."
+    assert one["says"] == "It can't be tested here: a replay doesn't tell CPU per op."
     assert runs() == []
+    measured = "`ztune claims test processor --on mount`"
+    assert f"{measured} measures it." in invoke("claims", "test", "processor")[1]
+    (home / "verdicts" / "processor.json").unlink()
+    assert f"{measured} tests it." in invoke("claims", "show", "processor")[1]
 
 
 def test_the_arc_follows_the_data(tmp_path: Path) -> None:

@@ -98,6 +98,7 @@ def test_rows_have_their_own_settings_and_parameters(home: Path) -> None:
         ('relation = "more"', 'relation = "faster"', "claim[0].relation is 'faster'; input should be 'less'"),
         ("at_least = 0.3", "at_least = -1", "claim[0].at_least: -1 is no share; 0.1 is 10 %"),
         ("at_least = 0.3", "atleast = 0.3", '"atleast" is not a key of claim[0]. Did you mean "at_least"?'),
+        ('id = "log"', 'id = "../log"', 'claim[1].id: "../log" is no id: write letters, digits, '),
         ('id = "log"', 'id = "small"', 'claim[1].id: two claims are called "small"'),
         ('"slog" = "nvme"', '"slog" = "nvmee"', 'there is no profile "nvmee"'),
         ('"slog" = "nvme"', '"slot" = "nvme"', '"slot" is not a factor'),
@@ -195,7 +196,7 @@ def test_the_claims_that_come_with_ztune_load(path: Path) -> None:
 
 def test_what_a_replay_can_tell(home: Path) -> None:
     small, log = load(home)
-    assert claim.replay_cannot(small) == "a replay has no forerunner of operations/s"
+    assert claim.replay_cannot(small) == "a replay doesn't tell operations/s"
     assert claim.replay_cannot(log) == ""
     for change, why in (
         ('"pool.tank.filesystem" = "xfs"', "knows no other file system"),
