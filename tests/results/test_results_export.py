@@ -149,7 +149,7 @@ def test_a_store_without_an_id_that_can_not_be_written_has_none(
         store._db.execute("DROP TABLE origin")
         for column in ("trace_path", "trace_sha"):
             store._db.execute(f"ALTER TABLE trial DROP COLUMN {column}")
-        for column in ("made_by", "works_on"):
+        for column in ("made_by", "works_on", "origin"):
             store._db.execute(f"ALTER TABLE run DROP COLUMN {column}")
         store._db.execute("ALTER TABLE run ADD COLUMN pid_started REAL")
         store._db.execute("PRAGMA user_version = 2")

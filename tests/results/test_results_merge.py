@@ -16,9 +16,10 @@ import pytest
 
 from ztune.analysis.metrics import MEASURED, REPLAYED
 from ztune.errors import InputError
-from ztune.results import file
+from ztune.results import export, file
 from ztune.results.merge import merge
 from ztune.results.row import UNITS, ResultRow, RowMetric
+from ztune.store.db import Store
 
 
 @pytest.fixture
@@ -174,3 +175,14 @@ def test_text_in_the_place_of_a_file_is_one_sentence(tmp_path: Path) -> None:
 
 def test_every_unit_of_a_metric_is_one_that_the_format_has() -> None:
     assert {metric.unit for metric in (*REPLAYED.values(), *MEASURED.values())} == UNITS.keys()
+
+
+def test_a_run_that_was_copied_to_another_store_counts_once(rows: list[ResultRow], tmp_path: Path) -> None:
+    with Store.open() as mine, Store.open(tmp_path / "team.db") as team:
+        for run in mine.runs():
+            assert team.take(mine, run)
+        theirs = export.rows(team, team.runs())
+        made_there = runs.screened(team)
+        assert {row.origin for row in export.rows(team, [made_there])} == {team.origin()} != {mine.origin()}
+    merged = merge({"mine": rows, "team": theirs})
+    assert (len(merged.rows), merged.twice) == (len(rows), len(rows))

@@ -28,11 +28,9 @@ def rows(store: Store, runs: Sequence[Run]) -> list[ResultRow]:
 
     Raises ReadOnlyError where the store has no id yet and can't be written.
     """
-    origin = store.origin()
+    store.origin()  # raises
     # What a layout does under other conditions than its run's is no result of that run.
-    return [
-        row for run in runs for row in _of(origin, run, [t for t in store.trials(run.id) if not t.condition])
-    ]
+    return [row for run in runs for row in _of(run, [t for t in store.trials(run.id) if not t.condition])]
 
 
 @dataclass(frozen=True)
@@ -45,7 +43,7 @@ class _Job:
     parameters: dict[str, Any] = field(default_factory=dict)
 
 
-def _of(origin: str, run: Run, trials: Sequence[Trial]) -> Iterator[ResultRow]:
+def _of(run: Run, trials: Sequence[Trial]) -> Iterator[ResultRow]:
     names = private.profile_names(run.resolved_study.profiles)
     shared = _shared(run)
     base = private.layout(run.resolved_study.layout, names, shared["workload"])
@@ -60,7 +58,7 @@ def _of(origin: str, run: Run, trials: Sequence[Trial]) -> Iterator[ResultRow]:
         yield ResultRow(
             **shared,
             **_machine(run, trial),
-            origin=origin,
+            origin=run.origin,
             run=run.id,
             trial=trial.number,
             started=trial.started or run.created,
