@@ -78,6 +78,9 @@ def explain(error: ValidationError, raw: Any, text: str, path: Path, hints: Hint
         message = f'"{loc[-1]}" is not a key of {show_path(loc[:-1]) or what}.{hints.near(loc)}'
         if not hints.near(loc):
             message = message.removesuffix(".") + f"; its keys are {', '.join(hints.keys(loc))}"
+    elif kind == "too_short":
+        least, has = problem["ctx"]["min_length"], problem["ctx"]["actual_length"]
+        message = f"{key} has {has or 'nothing'}; it takes {least} or more"
     elif kind == "value_error":
         message = f"{key}: {message}" if key else message
     elif kind in {"union_tag_invalid", "union_tag_not_found"}:
