@@ -128,6 +128,7 @@ def test_what_is_wrong_with_a_claim_is_one_sentence(home: Path, old: str, new: s
         ("year = 2024", "", "year is missing: when it was published"),
         ("year = 2024", "year = 2024\nscatter = 0.1", "scatter: scatter_why is missing"),
         ("year = 2024", "year = 2024\nscatter = 2", "scatter: 2 is no share"),
+        ("year = 2024", 'year = 2024\nurl = "javascript:x"', 'url: "javascript:x" is no address'),
         ('study = "postgres-oltp"', 'study = "nothing"', 'there is no study "nothing"'),
         ('workload = "postgres-oltp"', 'workload = "postgres"', "there is no workload 'postgres'"),
         ('metric = "per_second"', 'metric = "tps"', 'table[0].metric: "tps" is not a metric'),
