@@ -20,6 +20,7 @@ from ztune.trace.roles import RoleRules
 
 DATA = Path(__file__).parent / "data"
 LOOP = 16  # n of the strace logs
+MINIMAL = Observation(ztune="1", source="live", subject="x").to_json()
 FORMATS = {
     "zpool-iostat": "zpool-iostat",
     "strace-c": "strace-c",
@@ -453,6 +454,10 @@ def test_an_own_observation_beside_another_file(tmp_path: Path) -> None:
     [
         ('{"format": "ztune-observation", "version": 2}', "version 2"),
         ('{"format": "ztune-observation", "version": 1, "colour": 3}', "not a valid observation"),
+        (
+            json.dumps({**MINIMAL, "seconds": -5}),
+            "seconds: Input should be greater than or equal to 0",
+        ),
         ('{"format": "ztune-observation", "version": 1,', "cut or not JSON"),
         ('["format", {"format": "ztune-observation"}]', "is not an observation"),
     ],

@@ -36,6 +36,15 @@ def test_what_a_job_does_when_it_closes_is_not_its_pace(
     assert result["measure"]["model"]["pace"] == kept
 
 
+def test_a_job_that_commits_late_has_a_pace() -> None:
+    """One that reads for all of its 10 s, and longer on slower disks, before it writes."""
+    result: dict[str, Any] = {
+        "measure": {"model": {"kept": [0.0] * 100, "trace_s": 10.0, "elapsed_s": 250.0}}
+    }
+    pace(result, trace({}))
+    assert result["measure"]["model"]["pace"] == 0.04
+
+
 def test_an_older_engine_s_result_stays_as_it_is() -> None:
     result: dict[str, Any] = {"measure": {"model": {"trace_s": 10.0}}}
     pace(result, trace({}))

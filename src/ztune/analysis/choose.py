@@ -30,9 +30,9 @@ def plainest(
 
     From the first in the ranking, one setting after the other goes back to its default as long as the layout
     that results was screened, is no weaker in durability, and no objective gets worse by more than the
-    tolerance: the first objective than the least of all (or than the first in the ranking, where the least
-    costs too much), the others than the first in the ranking. So small steps can't add up. Among several such
-    steps the one with the least first objective is taken.
+    tolerance: the first objective than the least that the first in the ranking is as good as, the others than
+    the first in the ranking. So small steps can't add up. Among several such steps the one with the least
+    first objective is taken.
 
     Before that, settings whose price a replay can't show (``UNSEEN``) go back wherever the first objective
     allows it: what they save elsewhere is not the whole account. Where no such step allows it, the first
@@ -40,9 +40,8 @@ def plainest(
     """
     slow = demand.held(ranked) if minimise[0] == "modelled_s" else {}
     field = [c for c in ranked if c.hash not in slow]
-    fastest = min(field, key=lambda c: c.value(minimise[0]) or 0.0)
-    if not as_good(ranked[0], fastest, minimise[:1], within):
-        fastest = ranked[0]  # what has less costs too much elsewhere
+    equal = [c for c in field if as_good(ranked[0], c, minimise[:1], within)]  # what has less costs too much
+    fastest = min(equal, key=lambda c: c.value(minimise[0]) or 0.0, default=ranked[0])
 
     def back(start: LayoutResult, unseen: bool) -> LayoutResult:
         """Take steps back to the defaults; with ``unseen`` only of settings in ``UNSEEN``."""

@@ -105,13 +105,62 @@ def select(
     those whose gain in it costs more than it brings (``_price``). After the first, ``errors`` (metric →
     share) may be more than that: what a sample can't tell decides nothing. Of those left after the last,
     which the objective can't tell apart, the one with the fewest departures from ``defaults`` wins; then the
-    least first metric, then the name. Raises ValueError for no candidates.
+    least first metric, then the name. Where another is as good as that one within the tolerances, and better
+    by more in one of them, it is taken instead, once (``_instead``). Raises ValueError for no candidates.
     """
-    left = [c for c in candidates if all(c.value(m) is not None for m in minimise)]
-    if not left:
+    usable = [c for c in candidates if all(c.value(m) is not None for m in minimise)]
+    if not usable:
         raise ValueError("no candidate has all metrics of the objective")
+    pick = _by_turns(usable, minimise, within, defaults or {}, errors)
+    better = _instead(pick, usable, minimise, within, errors)
+    if not better:
+        return pick
+    chosen = _by_turns(better, minimise, within, defaults or {}, errors, begin=1).result
+    gain = ratio(_value(pick.result, minimise[0]), _value(chosen, minimise[0])) or 1.0
+    _, words = max(_costs(pick.result, chosen, minimise[1:], within, errors))
+    said = f"{chosen.metric(minimise[0]).label} {units.times(gain)} against {chosen.name}"
+    why = f"as good as {pick.result.name} within {_share(within)}, and costs less"
+    return Pick(
+        chosen, why, {**pick.held, pick.result.hash: f"{said}, within {_share(within)}, costs {words}"}
+    )
+
+
+def _instead(
+    pick: Pick,
+    candidates: Sequence[LayoutResult],
+    minimise: Sequence[str],
+    within: float,
+    errors: Mapping[str, float],
+) -> list[LayoutResult]:
+    """Return those that are as good as what was picked, and better by more than the tolerance in a metric
+    after the first, or in what processors take.
+
+    The tolerance of the first metric counts from the least of all. So without this a layout that saves 2 % of
+    time and writes twice the bytes would be picked where those 2 % happen to cross that line.
+    """
+    first, *later = minimise
+    most = _value(pick.result, first) * (1 + within)
+    return [
+        c
+        for c in candidates
+        if c.hash not in pick.held
+        and _value(c, first) <= most
+        and _costs(pick.result, c, later, within, errors)
+        and not _costs(c, pick.result, later, within, errors)
+    ]
+
+
+def _by_turns(
+    left: Sequence[LayoutResult],
+    minimise: Sequence[str],
+    within: float,
+    defaults: Mapping[str, str],
+    errors: Mapping[str, float],
+    begin: int = 0,
+) -> Pick:
+    """Return what the metrics of ``minimise`` from the one at ``begin`` on pick from ``left``, in turn."""
     held: dict[str, str] = {}
-    if minimise[0] == "modelled_s":
+    if begin == 0 and minimise[0] == "modelled_s":
         slow = demand.held(left)
         ahead = min(_value(c, minimise[0]) for c in left if c.hash not in slow) * (1 + within)
         held = {c.hash: slow[c.hash] for c in left if c.hash in slow and _value(c, minimise[0]) <= ahead}
@@ -121,6 +170,8 @@ def select(
     for position, metric in enumerate(minimise):
         if len(left) == 1:
             break
+        if position < begin:
+            continue
         near_by = tolerance(metric, within, errors) if position else within
         limit = PRICE if position else FIRST_PRICE
         price = _pricing(left, metric, minimise[position + 1 :], within, near_by, limit)
@@ -152,10 +203,11 @@ def select(
         left = near
     if len(left) == 1:
         return Pick(left[0], why if decided else "least by the objective", held)
-    bases = defaults or {}
-    chosen = min(left, key=lambda c: (departures(c.settings, bases), _value(c, minimise[0]), c.name, c.hash))
+    chosen = min(
+        left, key=lambda c: (departures(c.settings, defaults), _value(c, minimise[0]), c.name, c.hash)
+    )
     others = len(left) - 1
-    few = sorted(departures(c.settings, bases) for c in left)
+    few = sorted(departures(c.settings, defaults) for c in left)
     start = "nearest to the defaults" if few[0] < few[1] else f"least {left[0].metric(minimise[0]).label}"
     return Pick(chosen, f"{start} of {others + 1} that the objective can't tell apart", held)
 
@@ -196,29 +248,40 @@ def _price(
     within the tolerance are none, nor are those of processor times within their spread. "" where no gain
     costs so much.
     """
-    mine, here = _value(candidate, metric), demand.need(candidate)
+    mine = _value(candidate, metric)
     worst, said = limit, ""
     for other in others:
         gain = ratio(_value(other, metric), mine) or float("inf")
         if any(_better(candidate, other, key, within) for key in later):
             continue
-        prices = [
-            (price, f"{candidate.metric(key).label} {units.times(price)}")
-            for key in later
-            if (price := ratio(candidate.value(key), other.value(key))) is not None and price > 1 + within
-        ]
-        there = demand.need(other)
-        if here and there and here.takes_more(there, within):
-            took, instead = (n.both_text() for n in (here, there))
-            prices.append(
-                (here.both / there.both, f"{took} of processor and modelled time instead of {instead}")
-            )
-        for price, words in prices:
+        for price, words in _costs(candidate, other, later, within):
             if (price - 1) / (gain - 1) > worst:
                 worst = (price - 1) / (gain - 1)
                 label = candidate.metric(metric).label
                 said = f"{label} {units.times(1 / gain)} against {other.name} costs {words}"
     return said
+
+
+def _costs(
+    candidate: LayoutResult,
+    other: LayoutResult,
+    metrics: Sequence[str],
+    within: float,
+    errors: Mapping[str, float] = EXACT,
+) -> list[tuple[float, str]]:
+    """Return what ``candidate`` needs more of than ``other`` by more than the tolerance: how many times as
+    much, with words, of ``metrics`` and of processor and modelled time together."""
+    costs = [
+        (price, f"{candidate.metric(key).label} {units.times(price)}")
+        for key in metrics
+        if (price := ratio(candidate.value(key), other.value(key))) is not None
+        and price > 1 + tolerance(key, within, errors)
+    ]
+    here, there = demand.need(candidate), demand.need(other)
+    if here and there and here.takes_more(there, within):
+        took, instead = (n.both_text() for n in (here, there))
+        costs.append((here.both / there.both, f"{took} of processor and modelled time instead of {instead}"))
+    return costs
 
 
 def _better(candidate: LayoutResult, other: LayoutResult, metric: str, within: float) -> bool:

@@ -250,7 +250,7 @@ class Observation(Part):
     """linux, freebsd, illumos, macos."""
     begun: str | None = None
     """ISO 8601, UTC."""
-    seconds: float | None = None
+    seconds: float | None = Field(default=None, ge=0)
     """Length of the window; None where a file does not tell."""
     groups: tuple[Group, ...] = ()
     calls: tuple[ObservedCall, ...] = ()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import shutil
 import threading
@@ -396,7 +397,8 @@ class Replay:
 
 def pace(result: dict[str, Any], trace: Trace) -> None:
     """Put into an engine's ``result`` which share of the recorded pace its job kept, ``model.pace``: when its
-    time was over, without what it does as it closes. Nothing of an older engine."""
+    time was over, without what it does as it closes; and no less than the recorded time over the whole here,
+    as one that commits only after a long scan has none by then. Nothing of an older engine."""
     model = result["measure"].get("model", {})
     kept, recorded = model.get("kept"), model.get("trace_s")
     if not kept or not recorded:
@@ -406,7 +408,7 @@ def pace(result: dict[str, Any], trace: Trace) -> None:
     closing = min(float(details.get("closing_seconds") or 0.0), recorded)
     # The job ends within one of the parts; the one before is its own.
     last = max(1, int(len(kept) * (1 - closing / recorded)) - 1)
-    model["pace"] = min(1.0, kept[last - 1])
+    model["pace"] = min(1.0, max(kept[last - 1], recorded / (model.get("elapsed_s") or math.inf)))
 
 
 def unpaced(trace: Trace) -> bool:
