@@ -139,10 +139,10 @@ def _named(name: object, params: object, version: object) -> _Job:
     theirs = database.of_workload(workload)
     if theirs is None:
         return _Job()
-    given = params if isinstance(params, dict) else {}
-    # What `command` runs says its version itself, and that may be of anything.
-    known = "" if workload == "command" else private.version(version)
-    return _Job(theirs.name, known, workload, private.parameters(workload, given))
+    given = private.parameters(workload, params if isinstance(params, dict) else {})
+    if workload == "command":  # of which database, and of which version of it, is the user's to know
+        return _Job(workload=workload, parameters=given)
+    return _Job(theirs.name, private.version(version), workload, given)
 
 
 def _disks(run: Run, layout: Layout, shown: Layout) -> tuple[str, str]:
