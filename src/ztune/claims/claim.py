@@ -47,7 +47,12 @@ class WrittenClaim:
 
     __pydantic_config__: ClassVar[Mapping[str, object]] = STRICT
 
-    id: str = field(metadata={"min_length": 1, "description": "Unique among all claims."})
+    id: str = field(
+        metadata={
+            "min_length": 1,
+            "description": "Unique among all claims: letters, digits, `.`, `_` and `-`.",
+        }
+    )
     sentence: str = field(metadata={"min_length": 1, "description": "The sentence."})
     wording: Wording = field(
         metadata={"description": "Whether it is `quoted` word by word or `paraphrased`."}
