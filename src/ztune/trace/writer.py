@@ -92,7 +92,7 @@ class TraceWriter:
             except FileExistsError:
                 unlock(locked(self.partial))
                 raise InputError(
-                    f"{self.partial} is of a recording that was cut;"
+                    f"{self.partial} exists: it is of a recording that was cut;"
                     f" `ztune trace recover {shlex.quote(str(self.partial))}` makes a trace of what it has"
                 ) from None
             except FileNotFoundError:
