@@ -30,8 +30,8 @@ from ztune.study.layout import with_settings
 from ztune.study.loader import resolve_profiles
 from ztune.study.reduced import without
 from ztune.trace.manifest import WorkloadInfo
+from ztune.trace.partial import discard
 from ztune.trace.reader import Trace
-from ztune.trace.writer import discard
 
 Record = Callable[[Workload, Path], Trace]
 """Runs a workload, and records it into a folder."""

@@ -39,6 +39,7 @@ from ztune.trace.manifest import (
     Warning_,
     WorkloadInfo,
 )
+from ztune.trace.partial import locked, unlock
 from ztune.trace.reader import Trace
 from ztune.trace.recorders import choose
 from ztune.trace.recorders.ebpf import recovered
@@ -53,7 +54,7 @@ from ztune.trace.touched import TouchedBlocks
 from ztune.trace.untouched import UntouchedFile, UntouchedFiles, find_untouched, missing
 from ztune.trace.warming import Warmth
 from ztune.trace.windows import Schedule, with_growth
-from ztune.trace.writer import EVENT_DTYPE, TraceWriter, locked, unlock
+from ztune.trace.writer import EVENT_DTYPE, TraceWriter
 from ztune.units import format_size
 
 Progress = Callable[[str], None]

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import datetime
 import errno
-import fcntl
 import hashlib
 import itertools
 import os
@@ -44,6 +43,7 @@ from ztune.trace.manifest import (
     write_synced,
 )
 from ztune.trace.parquet import opened
+from ztune.trace.partial import locked, unlock
 from ztune.trace.spool import PART_ROWS, Part, Spool
 
 # One event; the same names and types as EVENTS, without padding (62 bytes).
@@ -223,45 +223,6 @@ class TraceWriter:
             if hasattr(self, "_spool"):
                 self.abort()
             raise
-
-
-def locked(partial: Path) -> int | None:
-    """Return a descriptor of ``partial`` with a lock that says it is being written, and ends with this
-    process; None on a file system that has no locks. Raises InputError where another process has it.
-    """
-    descriptor = os.open(partial, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(descriptor)
-        raise InputError(f"{partial} is being recorded just now") from None
-    except OSError:
-        os.close(descriptor)
-        return None
-    return descriptor
-
-
-def unlock(lock: int | None) -> None:
-    """Give back what ``locked`` returned."""
-    if lock is not None:
-        os.close(lock)
-
-
-def discard(path: Path) -> None:
-    """Remove the trace ``path`` and what a recording into it left when it was cut, if they are there.
-
-    Raises InputError if it is being recorded just now, or can't be removed.
-    """
-    partial = path.with_name(path.name + PARTIAL)
-    try:
-        if partial.is_dir():
-            lock = locked(partial)
-            shutil.rmtree(partial)
-            unlock(lock)
-        if path.exists():
-            shutil.rmtree(path)
-    except OSError as error:
-        raise InputError(f"{path} can't be removed: {error.strerror}") from None
 
 
 @dataclass(frozen=True)
