@@ -4,13 +4,13 @@
 
 Every variant is on for a quarter of a second at a time, in turn with all others, under one pgbench whose
 clients run as fast as they can, the worst case (`bench/interleaved.py`): unobserved, unobserved again
-(how much of a difference is noise), the server's processes observed (--pid), and everything that touches
-its folder (--path). Prints one JSON object: for each variant the median throughput and processor time of
-the server per transaction, both relative to the unobserved seconds of the same round with 95 % bootstrap
-intervals, and the observer's own processor time as a share of the server's. Then the time of one pread()
-of a cached page (least of many short rounds: other work on the machine hardly counts): of a process that
-is not observed, is, or is not while another is. Goal: at most 1 % of pgbench's throughput. FILE keeps the
-rounds, and those of another time count too.
+(how much of a difference is noise), the server's processes observed (--pid), with all their calls (--calls),
+and everything that touches its folder (--path). Prints one JSON object: for each variant the median
+throughput and processor time of the server per transaction, both relative to the unobserved seconds of the
+same round with 95 % bootstrap intervals, and the observer's own processor time as a share of the server's.
+Then the time of one pread() of a cached page (least of many short rounds: other work on the machine hardly
+counts): of a process that is not observed, is, or is not while another is. Goal: at most 1 % of pgbench's
+throughput. FILE keeps the rounds, and those of another time count too.
 """
 
 from __future__ import annotations
@@ -56,12 +56,12 @@ def observing(
     return contextlib.nullcontext() if subject is None else LiveObservation(subject())
 
 
-def watching(subject: Callable[[Any], ObservedSubject]) -> Watching:
+def watching(subject: Callable[[Any], ObservedSubject], all_calls: bool = False) -> Watching:
     """Return what observes ``subject`` of the workload's server."""
 
     @contextlib.contextmanager
     def observed(workload: Any) -> Iterator[None]:
-        with LiveObservation(subject(workload.job.server)):
+        with LiveObservation(subject(workload.job.server), all_calls=all_calls):
             yield
 
     return observed
@@ -99,6 +99,7 @@ def main() -> None:
         BASE: lambda _: contextlib.nullcontext(),
         AGAIN: lambda _: contextlib.nullcontext(),
         "pid": watching(lambda server: of_pid(server.pid)),
+        "pid, all calls": watching(lambda server: of_pid(server.pid), all_calls=True),
         "path": watching(lambda server: of_path(server.data.parent)),  # the WAL is beside it
     }
     rounds = measure(

@@ -456,7 +456,7 @@ def observe(
     with (out / f"{name}.all.json").open("wb") as whole:
         watching = subprocess.Popen(
             [
-                *(*command, "--pid", str(database.pid), "--seconds", "600", "--json"),
+                *(*command, "--pid", str(database.pid), "--calls", "--seconds", "600", "--json"),
                 *("--save", str(kept), "--out", str(out / f"{name}.html")),
             ],
             stdout=whole, stderr=subprocess.PIPE, text=True,
@@ -584,8 +584,9 @@ def main() -> None:
         out.mkdir(parents=True, exist_ok=True)
         for name in options.names or DATABASES:
             folder = Path(tempfile.mkdtemp(prefix=f"ztune-{name}-", dir=options.folder))
-            os.chown(folder, account.pw_uid, account.pw_gid)
-            folder.chmod(0o755)  # PostgreSQL runs as another user, below it
+            folder.chmod(0o755)
+            if name != "postgresql":  # the workload chooses its account itself
+                os.chown(folder, account.pw_uid, account.pw_gid)
             try:
                 with DATABASES[name](folder, account, options.scale) as database:
                     report[name] = {}

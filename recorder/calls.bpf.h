@@ -84,7 +84,9 @@ const volatile u16 numbers[ZT_CALLS] = {}; /* enum zt_call -> system call number
 
 static __always_inline s64 size_of(struct file *file)
 {
-	return KEEP_SIZES ? BPF_CORE_READ(file, f_inode, i_size) : 0;
+	struct inode *inode = FIELD(file, f_inode);
+
+	return KEEP_SIZES ? FIELD(inode, i_size) : 0;
 }
 
 static __always_inline void emit(struct state *state, u8 op, u16 flags, u32 file, u32 file2, s64 offset, s64 size)
@@ -117,7 +119,7 @@ static __always_inline void enter_fd(struct state *state, u32 fd)
 		state->kind = ZT_K_NONE;
 		return;
 	}
-	state->flags = open_flags(BPF_CORE_READ(file, f_flags));
+	state->flags = open_flags(FIELD(file, f_flags));
 	state->before = size_of(file);
 }
 
@@ -235,7 +237,7 @@ static long submit_one(u32 index, struct submission *s)
 	p.size = p.op == ZT_READ || p.op == ZT_WRITE ? iocb.nbytes : 0;
 	p.pid = who >> 32;
 	p.tid = (u32)who;
-	p.flags = open_flags(BPF_CORE_READ(file, f_flags));
+	p.flags = open_flags(FIELD(file, f_flags));
 	p.before = size_of(file);
 	p.call = s->number;
 	if (p.size)
@@ -513,7 +515,7 @@ static __noinline int submit_request(struct io_kiocb *req)
 		if (!p.file)
 			return 0; /* a socket, a pipe */
 		p.before = size_of(file);
-		p.flags = open_flags(BPF_CORE_READ(file, f_flags));
+		p.flags = open_flags(FIELD(file, f_flags));
 	}
 	if (p.op == ZT_READ || p.op == ZT_WRITE) {
 		p.offset = BPF_CORE_READ(rw, kiocb.ki_pos);
@@ -574,7 +576,7 @@ SEC("tp_btf/io_uring_complete") int BPF_PROG(complete_uring, void *context, void
 		if (!p->file) {
 			p->file = number_of_file(file);
 			p->before = size_of(file); /* after, not before: nothing else is known */
-			p->flags |= open_flags(BPF_CORE_READ(file, f_flags));
+			p->flags |= open_flags(FIELD(file, f_flags));
 			if (p->op == ZT_WRITE && (p->flags & ZT_F_APPEND))
 				p->append = 1;
 		}

@@ -27,7 +27,15 @@
 	X(io_getevents, IO_GETEVENTS) \
 	X(io_pgetevents, IO_GETEVENTS)
 
-/* Those that make, rename and remove files, or change their size; and sync, which is about no file. */
+/* Those that give a file another name. */
+#define ZT_RENAME_CALLS(X) \
+	X(rename, RENAME) \
+	X(renameat, RENAMEAT) \
+	X(renameat2, RENAMEAT2) \
+	X(link, LINK) \
+	X(linkat, LINKAT)
+
+/* Those that make and remove files, or change their size; and sync, which is about no file. */
 #define ZT_NAME_CALLS(X) \
 	X(fallocate, FALLOCATE) \
 	X(ftruncate, FTRUNCATE) \
@@ -36,17 +44,12 @@
 	X(creat, CREAT) \
 	X(openat, OPENAT) \
 	X(openat2, OPENAT2) \
-	X(rename, RENAME) \
-	X(renameat, RENAMEAT) \
-	X(renameat2, RENAMEAT2) \
 	X(unlink, UNLINK) \
 	X(unlinkat, UNLINKAT) \
-	X(link, LINK) \
-	X(linkat, LINKAT) \
 	X(sync, SYNC) \
 	X(syncfs, SYNC)
 
 #define ZT_CALL_INDEX(name, kind) ZT_C_##name,
-enum zt_call { ZT_DATA_CALLS(ZT_CALL_INDEX) ZT_NAME_CALLS(ZT_CALL_INDEX) ZT_CALLS };
+enum zt_call { ZT_DATA_CALLS(ZT_CALL_INDEX) ZT_RENAME_CALLS(ZT_CALL_INDEX) ZT_NAME_CALLS(ZT_CALL_INDEX) ZT_CALLS };
 
 #endif

@@ -42,9 +42,9 @@ static const struct call {
 	const char *name;
 	int number;
 	enum zt_kind kind;
-} calls[ZT_CALLS] = {ZT_DATA_CALLS(CALL) ZT_NAME_CALLS(CALL)}; /* by enum zt_call */
+} calls[ZT_CALLS] = {ZT_DATA_CALLS(CALL) ZT_RENAME_CALLS(CALL) ZT_NAME_CALLS(CALL)}; /* by enum zt_call */
 #define ONE(name, kind) +1
-static const int data_calls = 0 ZT_DATA_CALLS(ONE);
+static const int fewest_calls = 0 ZT_DATA_CALLS(ONE) ZT_RENAME_CALLS(ONE);
 
 /* ---- speaking ---- */
 
@@ -168,7 +168,7 @@ static void choose_uring(const struct btf *kernel)
 
 static void choose_calls(bool names)
 {
-	int n = names ? ZT_CALLS : data_calls;
+	int n = names ? ZT_CALLS : fewest_calls;
 	unsigned char *kinds;
 	unsigned short *numbers;
 	size_t size;
@@ -308,6 +308,7 @@ void set_entries(const char *map, unsigned int entries)
 /* False, and errno: it could not be loaded, or not hung on the kernel. */
 static bool try(const struct btf *kernel, bool names, bool functions_too, unsigned int ring_bytes, void (*set)(void))
 {
+	size_t size;
 	int error;
 
 	l.object = bpf_object__open_mem(bpf_object_start, bpf_object_end - bpf_object_start, NULL);
@@ -316,6 +317,8 @@ static bool try(const struct btf *kernel, bool names, bool functions_too, unsign
 	choose_uring(kernel);
 	choose_calls(names);
 	choose_waking();
+	*(bool *)global(".rodata", "casts", &size) =
+	    btf__find_by_name_kind(kernel, "bpf_rdonly_cast", BTF_KIND_FUNC) > 0;
 	set();
 	if (ring_bytes)
 		set_entries("ring", ring_bytes);

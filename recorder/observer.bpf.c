@@ -12,6 +12,8 @@
 /* Chosen are files, not processes: those on `devices` and, where `below` is set, below one of `roots`. */
 const volatile bool everyone = false;
 const volatile bool below = false;
+/* All calls of chosen processes are timed, not those on files alone. */
+const volatile bool every_call = false;
 
 #define EVERYONE everyone
 #define PAUSED false
@@ -44,8 +46,10 @@ struct {
 struct traits {
 	u64 next[2]; /* 1 + where the last read, and write, ended */
 	u64 record;  /* bytes: what calls are aligned to */
+	u64 dentry;  /* by which it was called last */
 	u64 name;    /* what tells that it has another name than when it was last told of */
-	u64 names;   /* how often it was told of */
+	u32 names;   /* how often it was told of */
+	u32 renames; /* of the host when its name was looked at last */
 };
 
 struct {
@@ -85,6 +89,10 @@ struct {
 struct zt_sums alive = {}; /* of tasks that live, made by `tally` */
 struct zt_sums ended = {};
 u64 processes_seen = 0;
+/* Calls that gave any file of the host another name. A file's own is looked at once after each, and where it is called by
+ * another link, as to look at every call took a tenth of what observing it costs. Of renames by io_uring nothing is told.
+ */
+u32 renames = 0;
 
 static const struct zt_totals nothing = {};
 
@@ -125,17 +133,21 @@ static __always_inline u64 name_of(struct dentry *dentry)
 static __always_inline void met_again(u32 id, struct file *file)
 {
 	struct traits *known = bpf_map_lookup_elem(&traits, &id);
-	struct dentry *dentry;
+	struct dentry *dentry = FIELD(file, f_path.dentry);
+	u32 now = renames;
 	u64 name;
 
-	if (!known || known->names >= MOST_NAMES)
+	if (!known || (known->renames == now && known->dentry == (u64)dentry) || known->names >= MOST_NAMES)
 		return;
-	dentry = BPF_CORE_READ(file, f_path.dentry);
+	known->renames = now;
+	known->dentry = (u64)dentry;
 	name = name_of(dentry);
 	if (name == known->name)
 		return;
-	if (send_file(BPF_CORE_READ(file, f_inode), dentry, id, ZT_SEEN))
-		return; /* at the next call */
+	if (send_file(BPF_CORE_READ(file, f_inode), dentry, id, ZT_SEEN)) {
+		known->renames = now - 1; /* at the next call */
+		return;
+	}
 	known->name = name;
 	known->names++;
 }
@@ -149,6 +161,8 @@ static __always_inline bool accept(u32 id, const struct file_key *key, struct de
 	if (!file)
 		return false;
 	file->record = record ? *record : PAGE;
+	file->renames = renames;
+	file->dentry = (u64)dentry;
 	file->name = name_of(dentry);
 	return true;
 }
@@ -374,8 +388,7 @@ static __always_inline void begin(struct state *state, struct pt_regs *regs, u32
 	state->number = number;
 	if (kind != ZT_K_NONE)
 		enter_call(state, regs, kind);
-	/* Where files are chosen, not processes, calls on others are not timed. */
-	if (!everyone || state->kind != ZT_K_NONE)
+	if (every_call || state->kind != ZT_K_NONE)
 		state->t = bpf_ktime_get_ns();
 }
 
@@ -424,8 +437,25 @@ static __always_inline void finish(struct state *state, struct pt_regs *regs, u3
 	state->t = 0;
 }
 
-/* Of chosen files. Of chosen processes every call is timed, those on sockets too, so these take the tracepoints. */
+static __always_inline void count_rename(void)
+{
+	__sync_fetch_and_add(&renames, 1);
+}
+
+/* Where every call is timed, those on sockets too, the tracepoints see all. */
+#define RENAMED(name, meaning) \
+	SEC("fexit/" #name) int BPF_PROG(renamed_by_##name, struct pt_regs *regs, long result) \
+	{ \
+		count_rename(); \
+		return 0; \
+	}
 ZT_DATA_CALLS(FUNCTION)
+ZT_RENAME_CALLS(RENAMED)
+
+static __always_inline bool renames_a_file(u32 kind)
+{
+	return (kind >= ZT_K_RENAME && kind <= ZT_K_RENAMEAT2) || kind == ZT_K_LINK || kind == ZT_K_LINKAT;
+}
 
 SEC("tp_btf/sys_enter") int BPF_PROG(enter, struct pt_regs *regs, long number)
 {
@@ -435,7 +465,9 @@ SEC("tp_btf/sys_enter") int BPF_PROG(enter, struct pt_regs *regs, long number)
 	if (number < 0 || number >= ZT_SYSCALLS)
 		return 0;
 	kind = kinds[number];
-	if (everyone && kind == ZT_K_NONE)
+	if (renames_a_file(kind))
+		kind = ZT_K_NONE; /* what it is about counts for no file */
+	if (!every_call && kind == ZT_K_NONE)
 		return 0;
 	state = followed();
 	if (state)
@@ -445,14 +477,19 @@ SEC("tp_btf/sys_enter") int BPF_PROG(enter, struct pt_regs *regs, long number)
 
 SEC("tp_btf/sys_exit") int BPF_PROG(leave, struct pt_regs *regs, long result)
 {
+	long number = NUMBER(regs);
 	struct state *state;
+	u32 kind;
 
-	if (everyone) {
-		long number = NUMBER(regs);
-
-		if (number < 0 || number >= ZT_SYSCALLS || kinds[number] == ZT_K_NONE)
-			return 0;
+	if (number < 0 || number >= ZT_SYSCALLS)
+		return 0;
+	kind = kinds[number];
+	if (renames_a_file(kind)) {
+		count_rename();
+		kind = ZT_K_NONE;
 	}
+	if (!every_call && kind == ZT_K_NONE)
+		return 0;
 	state = followed();
 	if (state)
 		finish(state, regs, state->kind, result);

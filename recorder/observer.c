@@ -1,7 +1,9 @@
 /* ztune-observer: loads the BPF programs that add up file I/O in the kernel, and hands over the sums when asked.
  *
  *   ztune-observer check
- *   ztune-observer run --status FD --control FD [--everyone [--below]]
+ *   ztune-observer run --status FD --control FD [--calls | --everyone [--below]]
+ *
+ * --calls: all system calls of the processes are timed, not those on files alone.
  *
  * Is told by lines on the control descriptor what to observe:
  *   exclude PID         none of this process's calls
@@ -53,7 +55,7 @@ static struct {
 	struct ring_buffer *ring;
 	struct bytes files;
 	struct bpf_link *tally;
-	bool everyone, below;
+	bool everyone, below, calls;
 	int stats;
 	unsigned long long stats_since, stats_ns;
 } o = {.stats = -1};
@@ -354,6 +356,7 @@ static void set_variables(void)
 
 	*(bool *)global(".rodata", "everyone", &size) = o.everyone;
 	*(bool *)global(".rodata", "below", &size) = o.below;
+	*(bool *)global(".rodata", "every_call", &size) = o.calls;
 	*(bool *)global(".bss", "stopped", &size) = true; /* until told to go */
 }
 
@@ -364,6 +367,7 @@ static int run(int argc, char **argv)
 		{"control", required_argument, NULL, 'c'},
 		{"everyone", no_argument, NULL, 'e'},
 		{"below", no_argument, NULL, 'b'},
+		{"calls", no_argument, NULL, 'a'},
 		{0},
 	};
 	int control = -1, option;
@@ -382,6 +386,9 @@ static int run(int argc, char **argv)
 		case 'b':
 			o.below = true;
 			break;
+		case 'a':
+			o.calls = true;
+			break;
 		default:
 			return 2;
 		}
@@ -390,7 +397,7 @@ static int run(int argc, char **argv)
 		return 2;
 	signal(SIGINT, SIG_IGN); /* ztune tells us when to end */
 	signal(SIGPIPE, SIG_IGN);
-	load(false, o.everyone, RING_BYTES, set_variables);
+	load(false, !o.calls, RING_BYTES, set_variables);
 	o.ring = ring_buffer__new(map_fd("ring"), take_file, NULL, NULL);
 	if (!o.ring)
 		fail("kernel", "can't map the ring buffer: %s", strerror(errno));

@@ -483,6 +483,7 @@ static __always_inline void finish(struct state *state, struct pt_regs *regs, u3
 }
 
 ZT_DATA_CALLS(FUNCTION)
+ZT_RENAME_CALLS(FUNCTION)
 ZT_NAME_CALLS(FUNCTION)
 
 SEC("tp_btf/sys_enter") int BPF_PROG(enter, struct pt_regs *regs, long number)

@@ -184,6 +184,8 @@ def test_what_json_printed_is_read_again(tmp_path: Path) -> None:
         (["--unit", "ztune-no-such-unit"], "ztune-no-such-unit.service is not running here"),
         (["--pid", 1, "--as", "write-sizes"], "--as and --format say what --from reads"),
         (["--from", "x", "--seconds", 3], "--from reads files: it goes with none of"),
+        (["--from", "x", "--calls"], "--from reads files: it goes with none of"),
+        (["--path", "/", "--calls"], "--calls times all calls of processes: it goes with --pid or --unit"),
         (["--from", "/nowhere/file"], "/nowhere/file"),
         (["--pid", 1, "--role", "x=nonsense"], "names no known role"),
     ],

@@ -78,11 +78,13 @@ class Waiting:
         self.process.communicate()
 
 
-def observed(*command: str, folder: Path, rules: RoleRules | None = None) -> Observation:
+def observed(
+    *command: str, folder: Path, rules: RoleRules | None = None, all_calls: bool = False
+) -> Observation:
     """Observe a command from its beginning to its end."""
     waiting = Waiting(*command, folder=folder)
     try:
-        with LiveObservation(choose(pid=waiting.pid), rules) as live:
+        with LiveObservation(choose(pid=waiting.pid), rules, all_calls) as live:
             assert live.in_kernel
             waiting.go()
             return live.finish()
@@ -267,6 +269,7 @@ def test_positions_sizes_and_flags(work: Path) -> None:
         except OSError: pass
         """,
         work,
+        all_calls=True,
     )
     old = of(seen, "file", str(work / "old"))
     assert (old.reads.calls, old.reads.bytes) == (9, 5 * 4096 + 2 * 4096 + 1000)
@@ -288,6 +291,26 @@ def test_positions_sizes_and_flags(work: Path) -> None:
     assert calls["pwrite64"].errors == 1
     for call in seen.calls:
         assert sum(call.latency.values()) == call.calls and call.seconds is not None
+
+
+@in_kernel
+def test_calls_on_sockets_are_timed_only_where_that_is_asked_for(work: Path) -> None:
+    text = """
+        import socket
+        a, b = socket.socketpair()
+        f = os.open("file", os.O_RDWR | os.O_CREAT)
+        for i in range(20):
+            a.send(b"x"); b.recv(1); os.write(b.fileno(), b"x"); os.read(a.fileno(), 1)
+            os.pwrite(f, b"x" * 100, 100 * i)
+        """
+    some, every = (python(text, work, all_calls=asked) for asked in (False, True))
+    counts = [{call.name: call.calls for call in seen.calls} for seen in (some, every)]
+    assert counts[0]["pwrite64"] == counts[1]["pwrite64"] == 20
+    assert not counts[0].keys() & {"sendto", "recvfrom", "write"}
+    assert counts[1]["sendto"] == counts[1]["recvfrom"] == 20 <= counts[1]["write"]
+    assert [bool([one for one in seen.limits if "--calls" in one]) for seen in (some, every)] == [True, False]
+    files = [of(seen, "file", str(work / "file")).writes for seen in (some, every)]
+    assert files[0].calls == files[1].calls == 20 and files[0].sizes == files[1].sizes
 
 
 @in_kernel
@@ -374,7 +397,7 @@ def test_calls_equal_straces(work: Path) -> None:
         while not re.search(r"TracerPid:\t[1-9]", Path(f"/proc/{waiting.pid}/status").read_text()):
             assert tracer.poll() is None
             time.sleep(0.05)
-        with LiveObservation(choose(pid=waiting.pid)) as live:
+        with LiveObservation(choose(pid=waiting.pid), all_calls=True) as live:
             time.sleep(0.1)  # the call under way is seen to begin again by both, or by none
             waiting.go()
             seen = live.finish()

@@ -75,6 +75,11 @@ def command(
         help="Which role files (or keys of histograms) play, beside the well-known layouts. Repeatable."
         f" Roles: {', '.join(ROLES)}, or - for none.",
     ),
+    all_calls: bool = option(
+        "--calls",
+        help="With --pid or --unit: time all system calls, those on sockets too, not those on files alone. "
+        "That costs a server more.",
+    ),
     no_files: bool = option(
         "--no-files", help="Don't walk through the files, nor read samples of them, at the end."
     ),
@@ -136,8 +141,8 @@ def command(
     if hosts is not None:
         _refuse_with_hosts(
             (pid, "--pid"), (unit, "--unit"), (dataset, "--dataset"), (path, "--path"), (user, "--user"),
-            (sources, "--from"), (no_files, "--no-files"), (out, "--out"), (save, "--save"),
-            (meaning, "--as"), (format_, "--format"),
+            (all_calls, "--calls"), (sources, "--from"), (no_files, "--no-files"), (out, "--out"),
+            (save, "--save"), (meaning, "--as"), (format_, "--format"),
         )  # fmt: skip
         listed = read_hosts(hosts)
         answers: list[HostAnswer] = []
@@ -154,18 +159,21 @@ def command(
             ask()
         return _hosts.show(answers, expected, many, as_json)
     if sources:
-        if any(value is not None for value in live):
+        if all_calls or any(value is not None for value in live):
             raise InputError(
-                "--from reads files: it goes with none of --pid, --unit, --dataset, --path, --seconds"
+                "--from reads files: it goes with none of --pid, --unit, --dataset, --path, --seconds and "
+                "--calls"
             )
         seen = read_files(sources, rules=rules, meaning=meaning, format=format_)
     else:
         if meaning or format_:
             raise InputError("--as and --format say what --from reads; name the file with --from")
         subject = choose(pid, unit, dataset, path)
+        if all_calls and subject.by_files:
+            raise InputError("--calls times all calls of processes: it goes with --pid or --unit")
 
         def look(window: float | None = seconds) -> Observation:
-            return _observe(subject, window, rules, not no_files, user)
+            return _observe(subject, window, rules, all_calls, not no_files, user)
 
         if metrics is not None and _hosts.listens(metrics):
             window = _hosts.SECONDS if seconds is None else seconds
@@ -223,7 +231,12 @@ def _json(seen: Observation, found: list[Finding], open_: list[Undecided]) -> di
 
 
 def _observe(
-    subject: ObservedSubject, seconds: float | None, rules: RoleRules, look_at_files: bool, user: str | None
+    subject: ObservedSubject,
+    seconds: float | None,
+    rules: RoleRules,
+    all_calls: bool,
+    look_at_files: bool,
+    user: str | None,
 ) -> Observation:
     """Observe with a view that refreshes on a terminal, else with a line each half minute; on stderr."""
     from ztune.observe.watch import watch  # here, as what others have seen is read without NumPy
@@ -253,4 +266,7 @@ def _observe(
                 of = f" of {seconds:.0f}" if seconds is not None else ""
                 console.print(f"ztune: observing {subject.words}, {passed:.0f}{of} s", highlight=False)
 
-        return watch(subject, seconds, rules, look_at_files=look_at_files, user=user, show=show, say=say)
+        return watch(
+            subject, seconds, rules, all_calls=all_calls, look_at_files=look_at_files, user=user, show=show,
+            say=say,
+        )  # fmt: skip

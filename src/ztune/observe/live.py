@@ -45,9 +45,14 @@ class LiveObservation:
             seen = live.finish()
     """
 
-    def __init__(self, subject: ObservedSubject, rules: RoleRules | None = None) -> None:
-        """``rules``: path → role, the built-in ones by default."""
+    def __init__(
+        self, subject: ObservedSubject, rules: RoleRules | None = None, all_calls: bool = False
+    ) -> None:
+        """``rules``: path → role, the built-in ones by default. ``all_calls``: of chosen processes all system
+        calls are timed, those on sockets too, not those on files alone: that costs the more the more they
+        have."""
         self.subject = subject
+        self._all_calls = all_calls
         self._rules = rules or RoleRules.parse()
         self._session: ObserverSession | None = None
         self._proc: ProcSession | None = None
@@ -79,7 +84,7 @@ class LiveObservation:
         self._interrupts_before = read_interrupts()
         self._faults_before = procfs.major_faults(self.subject.pids)
         try:
-            self._session = ObserverSession(self.subject)
+            self._session = ObserverSession(self.subject, self._all_calls)
         except Unfit as error:
             self._why_proc = f"this kernel can't be observed with eBPF: {error}"
             self._proc = ProcSession(self.subject)
@@ -275,6 +280,8 @@ class LiveObservation:
                 "Files were chosen, not processes: the times of system calls are of calls on these files, "
                 "processor time and context switches those of threads from when they first touched one."
             )
+        elif not self._all_calls:
+            yield "Of system calls, those on files were timed; --calls times all."
         if not self._session.uring:
             yield "This kernel does not let io_uring requests be seen; they are missing."
         lost = reading.message["dropped"] + grouped.unexplained

@@ -82,8 +82,8 @@ class KernelReading:
 class ObserverSession:
     """One run of ``ztune-observer``."""
 
-    def __init__(self, subject: ObservedSubject) -> None:
-        """Start it and wait until it observes.
+    def __init__(self, subject: ObservedSubject, all_calls: bool = False) -> None:
+        """Start it and wait until it observes. ``all_calls``: as ``LiveObservation`` has it.
 
         Raises Unfit where the kernel can't do it, MissingError without the program or the rights.
         """
@@ -99,6 +99,7 @@ class ObserverSession:
         if reason := kernel.untyped():
             raise Unfit(reason)
         options = ["--everyone", *(["--below"] if subject.roots else [])] if subject.by_files else []
+        options += ["--calls"] if all_calls else []
         self._helper = kernel.HelperProcess(kernel.OBSERVER, "run", *options, stdin=subprocess.DEVNULL)
         self._asked = 0
         try:

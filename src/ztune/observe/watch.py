@@ -26,6 +26,7 @@ def watch(
     seconds: float | None,
     rules: RoleRules | None = None,
     *,
+    all_calls: bool = False,
     look_at_files: bool = True,
     user: str | None = None,
     show: Show = lambda seen, passed: None,
@@ -34,15 +35,16 @@ def watch(
     """Observe for ``seconds`` (None: until KeyboardInterrupt) or until all chosen processes are gone.
 
     A KeyboardInterrupt ends the window, a second one the look at the files: what was seen is returned.
-    ``look_at_files``: afterwards walk through the files of each role and compress samples of them. ``user``:
-    whom to ask databases as, see ``settings.databases``. ``say`` is told of steps that take a moment.
+    ``all_calls``: as ``LiveObservation`` has it. ``look_at_files``: afterwards walk through the files of each
+    role and compress samples of them. ``user``: whom to ask databases as, see ``settings.databases``. ``say``
+    is told of steps that take a moment.
 
     Raises MissingError without what observing needs.
     """
     zfs, sampler = zfs_state.ZfsWatch(), Sampler()
     sampler.start()
     try:
-        with LiveObservation(subject, rules) as live:
+        with LiveObservation(subject, rules, all_calls) as live:
             with suppress(KeyboardInterrupt):
                 _wait(live, seconds, show)
             seen = live.finish()
