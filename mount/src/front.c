@@ -43,7 +43,7 @@
 struct front {
 	fl_volume_t *vol;
 	calls_t *calls;
-	uint64_t recordsize;
+	const spec_dataset_t *dataset;
 	bool page_cache;
 	char *directory;
 	struct fuse_session *session;
@@ -431,6 +431,20 @@ static void reply_sized(fuse_req_t req, int error, const char *buf, size_t size,
 		(void)fuse_reply_buf(req, buf, len);
 }
 
+/* What `zfs get` would say to who records a database here: it is asked for by name, and never listed. */
+static int get_property(const spec_dataset_t *dataset, const char *name, char *buf, size_t size, size_t *len)
+{
+	for (size_t i = 0; i < dataset->nprops; i++)
+		if (strcmp(dataset->props[i].key, name) == 0) {
+			*len = strlen(dataset->props[i].value);
+			if (size != 0 && *len > size)
+				return ERANGE;
+			(void)memcpy(buf, dataset->props[i].value, size == 0 ? 0 : *len);
+			return 0;
+		}
+	return ENODATA;
+}
+
 static void op_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name, size_t size)
 {
 	char *buf = malloc(size + 1);
@@ -439,6 +453,8 @@ static void op_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name, size_t
 
 	if (buf != NULL && known_xattr(name))
 		error = fl_getxattr(file_of(req, ino), name, buf, size, &len);
+	else if (buf != NULL && strncmp(name, "ztune.", 6) == 0)
+		error = get_property(front_of(req)->dataset, name + 6, buf, size, &len);
 	reply_sized(req, error, buf, size, len);
 	free(buf);
 }
@@ -502,7 +518,7 @@ static void op_statfs(fuse_req_t req, fuse_ino_t ino)
 
 	(void)ino;
 	fl_volume_space(front->vol, &used, &avail, &objects, &free_objects);
-	v.f_bsize = front->recordsize;
+	v.f_bsize = front->dataset->recordsize;
 	v.f_frsize = 512;
 	v.f_blocks = (used + avail) / 512;
 	v.f_bfree = v.f_bavail = avail / 512;
@@ -719,8 +735,8 @@ static void *serve(void *arg)
 }
 
 /* Two that mount at the same time must not take each other's name; a failed mount says why on stderr. */
-int front_mount(fl_volume_t *vol, calls_t *calls, const char *dataset, const char *directory, uint64_t recordsize,
-    bool page_cache, front_t **out, err_t *err)
+int front_mount(fl_volume_t *vol, calls_t *calls, const spec_dataset_t *dataset, const char *directory, bool page_cache,
+    front_t **out, err_t *err)
 {
 	static const struct fuse_custom_io io = {.read = read_request, .writev = write_answer};
 	front_t *front = calloc(1, sizeof(*front));
@@ -732,9 +748,9 @@ int front_mount(fl_volume_t *vol, calls_t *calls, const char *dataset, const cha
 		abort();
 	front->vol = vol;
 	front->calls = calls;
-	front->recordsize = recordsize;
+	front->dataset = dataset;
 	front->page_cache = page_cache;
-	(void)snprintf(options, sizeof(options), "fsname=ztune:%s,subtype=ztune,default_permissions%s", dataset,
+	(void)snprintf(options, sizeof(options), "fsname=ztune:%s,subtype=ztune,default_permissions%s", dataset->name,
 	    geteuid() == 0 ? ",allow_other,suid,dev" : "");
 	front->session = fuse_session_new(&args, &ops, sizeof(ops), front);
 	fuse_opt_free_args(&args);
@@ -742,13 +758,13 @@ int front_mount(fl_volume_t *vol, calls_t *calls, const char *dataset, const cha
 		return err_set(err, "FUSE refuses the mount options %s.", options);
 	if (fuse_session_mount(front->session, directory) != 0) {
 		fuse_session_destroy(front->session);
-		return err_set(err, "%s can't be mounted at %s: FUSE refuses (above).", dataset, directory);
+		return err_set(err, "%s can't be mounted at %s: FUSE refuses (above).", dataset->name, directory);
 	}
 	if (fuse_session_custom_io(front->session, &io, fuse_session_fd(front->session)) != 0 ||
 	    pthread_create(&front->thread, NULL, serve, front) != 0) {
 		fuse_session_unmount(front->session);
 		fuse_session_destroy(front->session);
-		return err_set(err, "%s can't be served: no thread.", dataset);
+		return err_set(err, "%s can't be served: no thread.", dataset->name);
 	}
 	*out = front;
 	return 0;

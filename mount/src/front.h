@@ -8,6 +8,7 @@
 #include "err.h"
 #include "filelayer.h"
 #include "latency.h"
+#include "spec.h"
 
 typedef struct front front_t;
 
@@ -16,8 +17,8 @@ typedef struct front front_t;
  * was read and written, as with other FUSE file systems; else it all passes through, as with ZFS itself.  calls: where
  * it is noted how long they take.
  */
-int front_mount(fl_volume_t *vol, calls_t *calls, const char *dataset, const char *directory, uint64_t recordsize,
-    bool page_cache, front_t **front, err_t *err);
+int front_mount(fl_volume_t *vol, calls_t *calls, const spec_dataset_t *dataset, const char *directory, bool page_cache,
+    front_t **front, err_t *err);
 
 /* Was it unmounted from outside? */
 bool front_ended(const front_t *front);

@@ -330,8 +330,8 @@ static void take_down(bool ready)
 static void mount_all(err_t *e)
 {
 	for (size_t i = 0; i < M.spec.ndatasets; i++)
-		if (front_mount(M.vols[i], &M.calls[i], M.spec.datasets[i].name, M.directory[i],
-			M.spec.datasets[i].recordsize, M.o.page_cache, &M.fronts[i], e) != 0) {
+		if (front_mount(M.vols[i], &M.calls[i], &M.spec.datasets[i], M.directory[i], M.o.page_cache,
+			&M.fronts[i], e) != 0) {
 			warn("%s", e->text);
 			take_down(false);
 		}

@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import socket
 import struct
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
 import pytest
+from children import environment
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -274,6 +277,36 @@ def test_nobody_is_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # A socket that a killed keeper left is nobody either.
     with socket.socket(socket.AF_UNIX) as dead, keeper._address() as address:
         dead.bind(address)
+    assert keeper.connect() is None
+
+
+KEEPER = """
+import json, os, socket, time
+from ztune.lab import keeper
+from ztune.lab.wire import Frame, Frames, pack
+server = socket.socket(socket.AF_UNIX)
+with keeper._address() as address:
+    server.bind(address)
+server.listen()
+print("up", flush=True)
+stream, frames = server.accept()[0], Frames()
+while data := stream.recv(1 << 16):
+    for frame, ident, payload in frames.feed(data):
+        about = json.dumps({"pid": os.getpid()}).encode()
+        stream.sendall(pack(Frame.READY, 0, b"") if payload == b"down" else pack(Frame.HELLO, 0, about))
+time.sleep(0.5)  # it ends the guest's machine, and removes what that had
+"""
+
+
+def test_after_down_nobody_is_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The keeper answers first, and then ends: an `up` at once found it still there."""
+    monkeypatch.setenv("ZTUNE_HOME", str(tmp_path))
+    env = environment(ZTUNE_HOME=str(tmp_path))
+    words = [sys.executable, "-c", KEEPER]
+    with subprocess.Popen(words, env=env, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None and process.stdout.readline() == "up\n"
+        assert keeper.stop() is True
+        assert process.poll() == 0
     assert keeper.connect() is None
 
 

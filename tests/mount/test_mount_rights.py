@@ -305,6 +305,19 @@ def test_attributes(place: Path) -> None:
     assert sorted(os.listxattr(file)) == ["user.binary", "user.empty", "user.two"]
 
 
+def test_a_mount_says_what_its_dataset_has(ground: Ground) -> None:
+    """Who records a database there asks for it, as of the kernel's ZFS with `zfs get`."""
+    if not ground.zfs:
+        pytest.skip("it is no mount of ZFS")
+    assert len(getxattr(ground.small, "ztune.compression", 0)) == len("off")
+    assert [os.getxattr(top, "ztune.compression") for top in (ground.small, ground.large)] == [b"off", b"lz4"]
+    assert os.listxattr(ground.large) == []
+    with fails(errno.ERANGE):
+        getxattr(ground.small, "ztune.compression", 2)
+    with fails(errno.ENODATA):
+        os.getxattr(ground.small, "ztune.nothing")
+
+
 def test_buffers_for_attributes(place: Path) -> None:
     file = place / "file"
     file.touch()

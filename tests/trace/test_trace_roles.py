@@ -30,6 +30,13 @@ KNOWN = {
     "/srv/pg/pg_wal/archive_status/000000010000000000000001.ready": None,
     "/var/lib/postgresql/15/main/pg_wal/00000001000000000000000A": "wal",
     "/mnt/wal/pg_xlog/000000010000000000000001": "wal",
+    # … whose log is a link to a folder of another name
+    "/tank/wal/pg/00000001000000000000000A": "wal",
+    "/tank/wal/pg/xlogtemp.12927": "wal",
+    "/tank/wal/pg/00000002.history": "wal",
+    "/tank/wal/pg/archive_status/00000001000000000000000A.done": None,
+    "/mnt/server/archivedir/00000001000000000000000A": "archive",
+    "/srv/archived/pg/pg_wal/00000001000000000000000A": "wal",
     "/ts/PG_15_202209061/16384/16400": "data",
     "/ts/PG_15_202209061/pgsql_tmp/pgsql_tmp1.0": "temp",
     "/srv/pg/postmaster.pid": None,

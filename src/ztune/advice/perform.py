@@ -76,10 +76,12 @@ class UndoFile(BaseModel):
 
 @dataclass(frozen=True)
 class Undone:
-    """What taking back came to: sentences on what was done and on what was left alone."""
+    """What taking back came to: commands, sentences on what was left alone, and how many changes were never
+    made, or are taken back already."""
 
     done: tuple[str, ...]
     left: tuple[str, ...]
+    as_before: int
 
 
 def undo_file(plan: Plan, host: Host) -> UndoFile:
@@ -281,6 +283,7 @@ def undo(file: UndoFile, host: Host, say: Say, *, yes: bool) -> Undone:
     """
     done: list[PropertyChange] = []
     left: list[str] = []
+    as_before = 0
     for entry in reversed(file.changes):
         setting = entry.setting
         try:
@@ -289,11 +292,13 @@ def undo(file: UndoFile, host: Host, say: Say, *, yes: bool) -> Undone:
             if current(host, entry.dataset, "guid").value != entry.guid:
                 left.append(f"{entry.dataset} is another dataset than the one that was changed")
                 continue
+            if _is_as_before(entry, now):
+                as_before += 1
+                continue
             if canonical(entry.name, now.value) != entry.value or now.source != "local":
                 left.append(
                     f"{entry.name} of {entry.dataset} is {canonical(entry.name, now.value)} "
-                    f"({now.source}), not the {entry.value} that was set: someone changed it since, or it "
-                    f"was taken back already"
+                    f"({now.source}), not the {entry.value} that was set: someone changed it since"
                 )
                 continue
             say(shlex.join(setting.undo))
@@ -307,4 +312,14 @@ def undo(file: UndoFile, host: Host, say: Say, *, yes: bool) -> Undone:
             _check_back(host, setting)
         except ZtuneError as error:
             left.append(str(error))
-    return Undone(tuple(shlex.join(s.undo) for s in done), tuple(left))
+    return Undone(tuple(shlex.join(s.undo) for s in done), tuple(left), as_before)
+
+
+def _is_as_before(entry: UndoEntry, now: HostProperty) -> bool:
+    """Say whether the dataset itself has what it had: the same value, or again none of its own."""
+    own = ("local", "received")
+    if now.source not in own and entry.source not in own:
+        return True
+    return now.source == entry.source and canonical(entry.name, now.value) == canonical(
+        entry.name, entry.before
+    )

@@ -181,6 +181,9 @@ def _undo(path: Path, on: str, via: list[str], yes: bool) -> int:
     undone = perform.undo(file, host, lambda text: output.echo(text), yes=yes)
     for text in undone.left:
         output.echo(f"left alone: {text}")
+    if undone.as_before:
+        of = f"{undone.as_before} of {counted(len(file.changes), 'change')}"
+        output.echo(f"as before: {of} never made, or taken back already")
     if not yes:
         output.echo(f"Nothing was changed. With --yes: {counted(len(undone.done), 'command')}.")
     elif undone.done:

@@ -10,6 +10,7 @@ import contextlib
 import json
 import os
 import queue
+import select
 import shutil
 import signal
 import socket
@@ -130,27 +131,31 @@ def start(openzfs: str | None, memory: int, net: bool, progress: Callable[[str],
 
 
 def stop() -> bool:
-    """End the guest that is up; return whether there was one."""
+    """End the guest that is up, and return whether there was one. Nothing of it is there afterwards."""
     running = connect()
     if running is None:
         return False
-    process = -1
-    with contextlib.suppress(ProcessLookupError):
+    try:
         # Held while it is connected: its number can't become another's.
-        process = os.pidfd_open(int(running.about["pid"]))
+        keeper = os.pidfd_open(int(running.about["pid"]))
+    except ProcessLookupError:
+        running.port.close()
+        return True
+    patience = _ANSWER_S
     try:
         running.port.send(Frame.HELLO, 0, b"down")
         running.port.expect(Frame.READY, _ANSWER_S)
     except TimeoutError:
-        if process >= 0:
-            with contextlib.suppress(ProcessLookupError):
-                signal.pidfd_send_signal(process, signal.SIGKILL)
+        patience = 0.0
     except GuestLost:
         pass
-    finally:
-        if process >= 0:
-            os.close(process)
     running.port.close()
+    # Until it has ended the next `up` would find a guest that is up.
+    if not select.select([keeper], [], [], patience)[0]:
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(keeper, signal.SIGKILL)
+        select.select([keeper], [], [], _ANSWER_S)
+    os.close(keeper)
     return True
 
 

@@ -41,16 +41,17 @@ def watch(
 
     Raises MissingError without what observing needs.
     """
-    zfs, sampler = zfs_state.ZfsWatch(), Sampler()
-    sampler.start()
-    try:
-        with LiveObservation(subject, rules, all_calls) as live:
+    with LiveObservation(subject, rules, all_calls) as live:
+        # To load the programs takes seconds on a slow host: all counters begin and end with those of calls.
+        zfs, sampler = zfs_state.ZfsWatch(), Sampler()
+        sampler.start()
+        try:
             with suppress(KeyboardInterrupt):
                 _wait(live, seconds, show)
-            seen = live.finish()
-    finally:
-        zfs.freeze()
-        sampler.stop()
+            zfs.freeze()
+        finally:
+            sampler.stop()
+        seen = live.finish()
     say("asking ZFS and the databases")
     files_seen = [g for g in seen.groups if g.kind == "file"]
     in_datasets: dict[str | None, set[str]] = {}

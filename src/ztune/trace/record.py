@@ -25,7 +25,7 @@ import numpy.typing as npt
 from ztune.databases.rules import NO_ROLE
 from ztune.errors import InputError, MissingError, ZtuneError, reason
 from ztune.onhost.host import noatime
-from ztune.trace import headroom, rights
+from ztune.trace import headroom, rights, zfs_records
 from ztune.trace.compressibility import TOUCHED, sample_files, with_embedded
 from ztune.trace.headroom import Headroom
 from ztune.trace.manifest import (
@@ -786,11 +786,12 @@ def _nothing_warning(paths: Sequence[Path]) -> Warning_:
 
 def environment(files: Sequence[TraceFile]) -> dict[str, Any]:
     """Return what the recording's host was: kernel, processors, memory and the most that its ARC may take in
-    bytes (the latter where there is one), and the file system below each mount used.
+    bytes (the latter where there is one), the file system below each mount used, and ZFS's records there.
     """
     mounts = Mounts()
     mounts.read()
     used = {str(mount.point): mount.type for file in files if (mount := mounts.of(file.dev)) is not None}
+    records = zfs_records.of(files, mounts)
     return {
         "kernel": platform.release(),
         "machine": platform.machine(),
@@ -798,6 +799,7 @@ def environment(files: Sequence[TraceFile]) -> dict[str, Any]:
         "memory": os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
         **_arc_max(),
         "host_fs": dict(sorted(used.items())),
+        **({zfs_records.KEY: records} if records else {}),
     }
 
 
