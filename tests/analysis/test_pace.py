@@ -199,3 +199,13 @@ def test_a_recorded_run_of_a_job_file() -> None:
         goals(run(), collect(kept).layouts)[0] == "latency"
         and goals(run(), collect(found).layouts)[0] == "time"
     )
+
+
+def test_names_of_layouts_that_hold_commas_are_told_apart() -> None:
+    names = ("a=1", "a=1, b=2", "c=3", "d=4", "e=5")
+    open_ = [{"name": name, "standing": "open", "ratio": None} for name in names]
+    found = {
+        "label": "time per op", "leader_name": "base", "blocks": 3, "verdict": "open", "needed": None,
+        "others": open_,
+    }  # fmt: skip
+    assert "base leads, but a=1 or a=1, b=2 or c=3 or 2 more may be as good" in sentence(found, 0.02)

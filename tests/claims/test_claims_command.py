@@ -22,6 +22,7 @@ from ztune.places import engine as engines
 from ztune.places import engine_limits
 from ztune.runs import screening
 from ztune.store.db import Store
+from ztune.trace.manifest import WorkloadInfo
 from ztune.trace.reader import Trace
 
 ONE = ("--profile", "nvme", "--arc", "64M")
@@ -182,8 +183,12 @@ def test_a_run_of_claims_is_an_ordinary_run(trace: Trace) -> None:
 def test_a_claim_that_no_replay_answers_says_why(trace: Trace, home: Path) -> None:
     write(home, "processor", "cpu")
     (one,) = said("processor", "--trace", str(trace.path))
-    assert one["says"] == "It can't be tested here: a replay has no forerunner of CPU per op."
+    assert one["says"] == "It can't be tested here: a replay doesn't tell CPU per op."
     assert runs() == []
+    measured = "`ztune claims test processor --on mount`"
+    assert f"{measured} measures it." in invoke("claims", "test", "processor")[1]
+    (home / "verdicts" / "processor.json").unlink()
+    assert f"{measured} tests it." in invoke("claims", "show", "processor")[1]
 
 
 def test_the_arc_follows_the_data(tmp_path: Path) -> None:
@@ -210,7 +215,7 @@ class Recorder:
         self.asked.append(workload.params.resolved())
         if self.error is not None:
             raise self.error
-        return make_trace(out, writes=20 + len(self.asked))
+        return make_trace(out, writes=20 + len(self.asked), workload=WorkloadInfo(**workload.info()))
 
 
 @pytest.fixture
@@ -273,7 +278,7 @@ def test_settings_of_the_database_are_recorded_with_them() -> None:
 
     def record(workload: Workload, out: Path) -> Trace:
         asked.append(workload)
-        return make_trace(out)
+        return make_trace(out, workload=WorkloadInfo(**workload.info()))
 
     claim = known.find("import-recordsize-32k")
     with mock.patch("ztune.databases.orientdb.onhost.embedded.OrientJob.check", return_value="OrientDB"):

@@ -158,7 +158,7 @@ def test_a_claim_that_no_replay_answers_is_measured(place: FakePlace, home: Path
     write(home, "processor", "cpu")
     assert takes_trials(known.find("processor")) and not takes_trials(known.find("guide-postgresql-8k"))
     one = said("processor", *ONE)
-    assert one["conditions"][0]["untried"] == "a replay has no forerunner of CPU per op"
+    assert one["conditions"][0]["untried"] == "a replay doesn't tell CPU per op"
     assert one["conditions"][1]["ratios"] == {"128K": 1.0}
     assert one["verdict"] == "no longer holds"
 

@@ -24,6 +24,7 @@ from ztune.databases.workload import Workload
 from ztune.errors import InputError, MissingError, ZtuneError
 from ztune.store.db import Store
 from ztune.study.layout import with_settings
+from ztune.trace.manifest import WorkloadInfo
 from ztune.trace.reader import Trace
 
 LAYOUT = """
@@ -103,7 +104,7 @@ class Recorder:
         self.asked.append(workload.params.resolved())
         if self.error is not None:
             raise self.error
-        return make_trace(out)
+        return make_trace(out, workload=WorkloadInfo(**workload.info()))
 
 
 def stand_in(home: Path, patch: pytest.MonkeyPatch) -> Recorder:
@@ -178,6 +179,7 @@ def test_a_study_is_recorded_once_and_each_layout_replayed_once(recorder: Record
     said = ran()
     # Seven layouts of its own, and nine record sizes, of which 8K, 16K, 128K and 1M are among them.
     assert (said["layouts"], said["run"], said["not_run"]) == (16, 16, [])
+    assert "mine: 7 layouts, and 9 record sizes for each job" in invoke("studies", "run", "mine")[2]
     assert [p["numjobs"] for p in recorder.asked] == [2]
     trials = sum(count for *_, count in runs())
     assert trials == len(set(said["trials"].values())) == 11

@@ -133,6 +133,16 @@ def test_the_database_of_a_recorded_trace_is_told_by_its_files(home: Path, tmp_p
         assert export.rows(store, [other])[0].database == ""
 
 
+def test_whose_database_a_command_runs_nobody_knows(home: Path) -> None:
+    with Store.open() as store:
+        run = runs.measured(store)
+        job = {"workload": "command", "params": {"file_text": "secret", "seed": 1}, "version": "Mine 3.1"}
+        store.note_run(run.id, job=job)
+        row = export.rows(store, [store.run(run.id)])[0]
+    assert (row.database, row.database_version, row.workload) == ("", "", "command")
+    assert row.parameters == {"file_text": "withheld", "seed": 1}
+
+
 def test_a_store_keeps_its_id(home: Path) -> None:
     with Store.open() as store:
         first = store.origin()
@@ -149,7 +159,7 @@ def test_a_store_without_an_id_that_can_not_be_written_has_none(
         store._db.execute("DROP TABLE origin")
         for column in ("trace_path", "trace_sha"):
             store._db.execute(f"ALTER TABLE trial DROP COLUMN {column}")
-        for column in ("made_by", "works_on"):
+        for column in ("made_by", "works_on", "origin"):
             store._db.execute(f"ALTER TABLE run DROP COLUMN {column}")
         store._db.execute("ALTER TABLE run ADD COLUMN pid_started REAL")
         store._db.execute("PRAGMA user_version = 2")

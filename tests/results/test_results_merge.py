@@ -14,10 +14,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from ztune.analysis.metrics import MEASURED, REPLAYED
 from ztune.errors import InputError
-from ztune.results import file
+from ztune.results import export, file
 from ztune.results.merge import merge
-from ztune.results.row import ResultRow, RowMetric
+from ztune.results.row import UNITS, ResultRow, RowMetric
+from ztune.store.db import Store
 
 
 @pytest.fixture
@@ -107,6 +109,11 @@ def _value(name: str, value: object) -> Callable[[pa.Table], pa.Table]:
     return change
 
 
+def _metric(**wrong: object) -> Callable[[pa.Table], pa.Table]:
+    right = {"name": "x", "value": 1.0, "unit": "s", "basis": "modelled", "meaning": ""}
+    return _value("metrics", [{**right, **wrong}])
+
+
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
@@ -119,13 +126,13 @@ def _value(name: str, value: object) -> Callable[[pa.Table], pa.Table]:
         (_value("parameters", '{"a": NaN}'), "row 1: parameters can't be"),
         (_value("settings", '{"a": -Infinity}'), "row 1: settings can't be"),
         (_value("settings", '{"a": 1e999}'), "row 1: settings can't be"),
-        (
-            _value(
-                "metrics",
-                [{"name": "x", "value": float("nan"), "unit": "s", "basis": "modelled", "meaning": ""}],
-            ),
-            "row 1: metrics can't be",
-        ),
+        (_value("origin", "<b>"), "row 1: origin can't be '<b>'"),
+        (_value("run", "../r"), "row 1: run can't be '../r'"),
+        (_value("started", "yesterday"), "row 1: started can't be 'yesterday'"),
+        (_value("layout_hash", "x"), "row 1: layout_hash can't be 'x'"),
+        (_metric(value=float("nan")), "row 1: metrics can't be"),
+        (_metric(unit="furlong"), "row 1: metrics can't be"),
+        (_metric(basis="measured"), "row 1: metrics can't be"),  # in a run that is modelled
     ],
 )
 def test_a_file_that_is_another_is_one_sentence(
@@ -164,3 +171,18 @@ def test_text_in_the_place_of_a_file_is_one_sentence(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(InputError, match="is no regular file"):
         file.read(tmp_path / "pipe")
+
+
+def test_every_unit_of_a_metric_is_one_that_the_format_has() -> None:
+    assert {metric.unit for metric in (*REPLAYED.values(), *MEASURED.values())} == UNITS.keys()
+
+
+def test_a_run_that_was_copied_to_another_store_counts_once(rows: list[ResultRow], tmp_path: Path) -> None:
+    with Store.open() as mine, Store.open(tmp_path / "team.db") as team:
+        for run in mine.runs():
+            assert team.take(mine, run)
+        theirs = export.rows(team, team.runs())
+        made_there = runs.screened(team)
+        assert {row.origin for row in export.rows(team, [made_there])} == {team.origin()} != {mine.origin()}
+    merged = merge({"mine": rows, "team": theirs})
+    assert (len(merged.rows), merged.twice) == (len(rows), len(rows))

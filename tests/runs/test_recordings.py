@@ -11,6 +11,7 @@ from synthetic_traces import STAND_IN, make_trace
 
 from ztune.analysis.demand import need
 from ztune.analysis.results import collect
+from ztune.databases.workload import Workload
 from ztune.errors import InputError
 from ztune.places import engine as engines
 from ztune.places.rerun import rerun
@@ -27,6 +28,7 @@ from ztune.study.layout import with_settings
 from ztune.study.loader import load_study
 from ztune.trace.manifest import WorkloadInfo
 from ztune.trace.reader import Trace
+from ztune.trace.writer import TraceWriter
 
 pytestmark = pytest.mark.usefixtures("home")
 
@@ -519,3 +521,30 @@ def test_totals_of_different_jobs_are_said_beside_the_ranking(
         assert "these are totals of different jobs. A job that did less looks better" in " ".join(
             text.split()
         )
+
+
+def test_a_recording_that_was_cut_is_made_anew_also_where_it_was_recovered(file: Path) -> None:
+    job = jobs(wanted(file), "sqlite", PARAMETERS, [])[0]
+    partial = job.path.with_name(f"{job.path.name}.partial")
+
+    def whole(_workload: Workload, path: Path) -> Trace:
+        return make_trace(path, ("data", "wal"), workload=WorkloadInfo(**job.workload.info()))
+
+    make_trace(job.path, ("data",), workload=None)  # as `ztune trace recover` makes it
+    partial.mkdir()
+    assert not job.there
+    assert job.trace(whole).manifest.workload is not None and job.there
+    assert not partial.exists()
+
+
+def test_a_recording_that_is_under_way_is_left_alone(file: Path) -> None:
+    job = jobs(wanted(file), "sqlite", PARAMETERS, [])[0]
+    with TraceWriter(job.path) as writer:
+        with pytest.raises(InputError, match="is being recorded just now"):
+            job.trace(lambda *_: pytest.fail("recorded twice"))
+        assert writer.partial.is_dir()
+        with pytest.raises(InputError, match="is being recorded just now"):
+            TraceWriter(job.path)
+    writer.partial.mkdir()
+    with pytest.raises(InputError, match=r"is of a recording that was cut; `ztune trace recover .* makes"):
+        TraceWriter(job.path)

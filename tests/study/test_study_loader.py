@@ -54,6 +54,18 @@ def test_every_bad_file_has_a_sentence() -> None:
     assert {p.stem for p in (HERE / "bad").glob("*.toml")} == set(EXPECTED)
 
 
+def test_no_more_is_read_than_a_study_may_have() -> None:
+    with pytest.raises(InputError, match="/dev/zero has more than 4 MiB"):
+        load_study(Path("/dev/zero"))
+
+
+def test_a_mark_of_byte_order_is_no_part_of_the_text(tmp_path: Path) -> None:
+    plain = HERE / "good" / "everything.toml"
+    marked = tmp_path / plain.name
+    marked.write_bytes(b"\xef\xbb\xbf" + plain.read_bytes())
+    assert load_study(marked) == load_study(plain)
+
+
 @pytest.mark.parametrize("path", sorted((ROOT / "studies").glob("*.toml")), ids=lambda p: p.stem)
 def test_ready_studies_load_and_try_enough(path: Path) -> None:
     study = load_study(path)

@@ -105,8 +105,12 @@ def sentence(found: Mapping[str, Any], resolution: float) -> str:
     late = [o["name"] for o in found["others"] if o.get("behind") and o["standing"] == "worse"]
     if not late:
         return _compared(found, resolution)
-    who = ", ".join(late[:3]) + (f" and {len(late) - 3} more" if len(late) > 3 else "")
-    return f"{_compared(found, resolution)}; {who} can't keep the pace of the job"
+    return f"{_compared(found, resolution)}; {_some(late, 'and')} can't keep the pace of the job"
+
+
+def _some(names: Sequence[str], word: str) -> str:
+    """Return the first of ``names`` with ``word`` between them, since a name of a layout holds commas."""
+    return f" {word} ".join([*names[:3], *([f"{len(names) - 3} more"] if len(names) > 3 else [])])
 
 
 def _compared(found: Mapping[str, Any], resolution: float) -> str:
@@ -123,11 +127,10 @@ def _compared(found: Mapping[str, Any], resolution: float) -> str:
             rest = f"each other layout is worse, or equal within {share}"
             return f"{leader} has the least {label}; {rest} ({runs})"
     names = [o["name"] for o in found["others"] if o["standing"] == "open"]
-    who = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
-    text = f"not resolved in {label} after {runs}: {leader} leads, but {who} may be as good"
+    text = f"not resolved in {label} after {runs}: {leader} leads, but {_some(names, 'or')} may be as good"
     if alone := [o for o in found["others"] if o.get("only_on")]:
         where = {o["only_on"] for o in alone}
-        rivals = ", ".join(o["name"] for o in alone[:3]) + (" …" if len(alone) > 3 else "")
+        rivals = _some([o["name"] for o in alone], "or")
         text += f"; that it is better than {rivals} rests on {' and '.join(sorted(where))} alone"
         return text
     if found["needed"] is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,6 +23,7 @@ from ztune.toml.reading import read_toml
 Relation = Literal["less", "more", "equal", "best"]
 """What the first layout is to the others: its metric is less, more or the same, or none of them beats it."""
 Wording = Literal["quoted", "paraphrased"]
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")  # it names the file of the claim's last verdict
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +47,12 @@ class WrittenClaim:
 
     __pydantic_config__: ClassVar[Mapping[str, object]] = STRICT
 
-    id: str = field(metadata={"min_length": 1, "description": "Unique among all claims."})
+    id: str = field(
+        metadata={
+            "min_length": 1,
+            "description": "Unique among all claims: letters, digits, `.`, `_` and `-`.",
+        }
+    )
     sentence: str = field(metadata={"min_length": 1, "description": "The sentence."})
     wording: Wording = field(
         metadata={"description": "Whether it is `quoted` word by word or `paraphrased`."}
@@ -181,6 +188,8 @@ def _resolved(
         raise file.wrong(at, "a claim has either rows, which are published figures, or layouts")
     if len(entry.rows) + len(entry.layouts) == 1:
         raise file.wrong(at, "a claim compares two layouts or more")
+    if not _ID.fullmatch(entry.id):
+        raise file.wrong((*at, "id"), f'"{entry.id}" is no id: write letters, digits, ".", "_" and "-"')
     for key, value in (("at_least", entry.at_least), ("within", entry.within)):
         if not 0 <= value < 10 or (key == "within" and value == 0):
             raise file.wrong((*at, key), f"{value:g} is no share; 0.1 is 10 %")
@@ -274,7 +283,7 @@ def replay_cannot(claim: Claim) -> str:
     if claim.cannot:
         return claim.cannot
     if not (metric.predicted or OBJECTIVES.keys() & set(metric.asked)):
-        return f"a replay has no forerunner of {metric.label}"
+        return f"a replay doesn't tell {metric.label}"
     factors = sorted({key for side in claim.others for key in _differ(claim.subject, side)})
     for key in factors:
         head, _, name = key.partition(".")

@@ -189,6 +189,10 @@ def _load(path: Path) -> Publication:
     found = file.parse(Publication, _INNER, "a publication")
     check_workload(file, found.workload, {}, ("workload",))
     check_workload(file, found.workload, found.parameters, ("parameters",))
+    if found.url and not found.url.startswith(("https://", "http://")):
+        raise file.wrong(
+            ("url",), f'"{found.url}" is no address of a page; it begins with https:// or http://'
+        )
     if not 0 < found.scatter < 1:
         raise file.wrong(("scatter",), f"{found.scatter:g} is no share between 0 and 1; 0.02 is 2 %")
     if found.scatter != SCATTER and not found.scatter_why:

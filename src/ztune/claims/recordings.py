@@ -11,7 +11,7 @@ from ztune.advice.trust import SHORT_TRACE_S
 from ztune.claims.claim import Claim, ComparedLayout
 from ztune.databases import memory, registry
 from ztune.errors import InputError, ZtuneError
-from ztune.runs.recordings import Record, kept, recorded
+from ztune.runs.recordings import Record, kept, made, recorded
 from ztune.study import ready
 from ztune.trace.reader import Trace
 
@@ -53,9 +53,7 @@ class Recordings:
             return None
         workload, first = kept(claim.workload, self.parameters(claim, side), _settings(side), "claims")
         path = first.with_name(f"{first.name.removesuffix('.trace')}-again.trace")
-        return self._once(
-            str(path), lambda: Trace.open(path) if path.exists() else self.record(workload, path)
-        )
+        return self._once(str(path), lambda: made(workload, path, self.record))
 
     def _once(self, asked: str, make: Callable[[], Trace]) -> Trace:
         if asked not in self._known:

@@ -6,7 +6,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -46,6 +46,8 @@ class _Running:
     step: str = ""
     share: float = 0.0
     text: str = ""
+    began: float = field(default_factory=time.monotonic)
+    """When its step did."""
 
 
 class LiveView(Observer):
@@ -118,6 +120,8 @@ class LiveView(Observer):
             at = self._running.setdefault(trial.id, _Running(trial))
             waits = state == "wait"
             new = step != at.step or waits
+            if step != at.step:
+                at.began = time.monotonic()
             if not waits:
                 at.share = 1.0 if state == "end" else share
             at.step, at.text = step, text
@@ -222,7 +226,8 @@ class LiveView(Observer):
 
     def _left_s(self, more: int = 0) -> float | None:
         """Return the seconds that what runs and waits takes yet, and ``more`` besides; None: not known."""
-        running = [(at.step, at.share) for at in self._running.values()]
+        now = time.monotonic()
+        running = [(at.step, at.share, now - at.began) for at in self._running.values()]
         return self._pace.left_s(self._waiting + more, running, self._at_once)
 
     def _left(self, form: str) -> str:

@@ -115,12 +115,14 @@ def show(name: str = argument(metavar="CLAIM"), as_json: bool = json_option) -> 
             ],
         )
     if found is None:
-        output.echo(f"`ztune claims test {claim.id}` tests it.")
+        output.echo(f"`ztune claims test {claim.id}{_measured(claim)}` tests it.")
         return
     _fold(f"{verdicts.word(found)} ({found['when'][:10]}). {found['says']}")
     if found.get("gone"):
         gone = ", ".join(found["gone"])
-        output.echo(f"Deleted since: {gone}. `ztune claims test {claim.id}` makes its trials anew.")
+        output.echo(
+            f"Deleted since: {gone}. `ztune claims test {claim.id}{_measured(claim)}` makes its trials anew."
+        )
     tried = [c for c in found["conditions"] if c["profile"]]
     if tried:
         output.print_table(
@@ -136,6 +138,11 @@ def show(name: str = argument(metavar="CLAIM"), as_json: bool = json_option) -> 
             ],
         )  # fmt: skip
         output.echo("`ztune show RUN --trial N` shows the trial RUN/N.")
+
+
+def _measured(claim: known.Claim) -> str:
+    """Return the option without which ``claim`` can't be tested; empty for none."""
+    return " --on mount" if takes_trials(claim) and known.replay_cannot(claim) else ""
 
 
 def _changes(side: known.ComparedLayout) -> str:
@@ -253,6 +260,8 @@ def test(
                 said.append(one)
                 if not as_json:
                     _print(one)
+                    if one["verdict"] == Word.CANNOT and measurements is None and takes_trials(claim):
+                        output.echo(f"  `ztune claims test {claim.id}{_measured(claim)}` measures it.")
         except KeyboardInterrupt:
             output.echo("What is done is kept; the same command goes on from there.", err=True)
             raise

@@ -161,8 +161,7 @@ def command(
     if sources:
         if all_calls or any(value is not None for value in live):
             raise InputError(
-                "--from reads files: it goes with none of --pid, "
-                "--unit, --dataset, --path, --seconds and --calls"
+                "--from reads files: leave out --pid, --unit, --dataset, --path, --seconds and --calls"
             )
         seen = read_files(sources, rules=rules, meaning=meaning, format=format_)
     else:

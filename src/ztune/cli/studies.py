@@ -13,7 +13,7 @@ from ztune.claims import found, study_trials
 from ztune.claims import studies as known
 from ztune.claims.recordings import SECONDS, Recordings
 from ztune.claims.replaying import NOT_YET, Conditions, Hearing, Replays
-from ztune.claims.studies import PublishedStudy
+from ztune.claims.studies import SWEEP, PublishedStudy
 from ztune.claims.study_trials import StudyTrials
 from ztune.cli._live import LiveView
 from ztune.cli._options import argument, jobs_option, json_option, option, params_option, takes
@@ -27,6 +27,7 @@ from ztune.places import engine as engines
 from ztune.report import studies_html
 from ztune.store.db import Store
 from ztune.trace.reader import Trace
+from ztune.units import counted
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
 _seconds = option(
@@ -121,7 +122,8 @@ def run(
             replays = Replays(
                 store, engine, recordings, Conditions(jobs=jobs or 0), hearing, ["ztune", *sys.argv[1:]]
             )
-            output.echo(f"{study.name}: {len(study.layouts)} layouts", err=True)
+            sizes = f"{len(SWEEP)} record sizes for each job"
+            output.echo(f"{study.name}: {counted(len(study.layouts), 'layout')}, and {sizes}", err=True)
             try:
                 ended.append((study, study_trials.run(study, replays), ""))
             except KeyboardInterrupt:

@@ -85,20 +85,28 @@ def _quantile(latency: Mapping[int, int], share: float) -> str:
 
 
 def syncs(seen: Observation) -> Sheet:
-    """Return the syncs of each role and device, and how long they took."""
+    """Return the syncs of each role and device, and how long they took; with O_SYNC each write is one."""
     made = Sheet("Syncs", ("role", "syncs", "per s", "mean", "p50 from", "p99 from"), 1)
     for group in [*seen.of_kind("role"), *seen.of_kind("device")]:
-        found: Syncs = group.syncs
-        if not found.calls:
-            continue
-        made.add_row(
-            group.name,
-            count(found.calls),
-            "" if not seen.seconds else rate(found.calls / seen.seconds),
-            "" if found.latency_total is None else units.seconds(found.latency_total / found.calls / 1e9),
-            _quantile(found.latency, 0.5),
-            _quantile(found.latency, 0.99),
-        )
+        writes: ObservedTransfers = group.writes
+        found: list[tuple[str, int, Syncs | ObservedTransfers]] = [
+            (group.name, group.syncs.calls, group.syncs)
+        ]
+        if writes.synced:
+            # How long they took is known where all were.
+            took = writes if writes.synced == writes.calls else Syncs()
+            found.append((f"{group.name}, O_SYNC", writes.synced, took))
+        for name, calls, took in found:
+            if not calls:
+                continue
+            made.add_row(
+                name,
+                count(calls),
+                "" if not seen.seconds else rate(calls / seen.seconds),
+                "" if took.latency_total is None else units.seconds(took.latency_total / calls / 1e9),
+                _quantile(took.latency, 0.5),
+                _quantile(took.latency, 0.99),
+            )
     return made
 
 
@@ -116,7 +124,7 @@ def _files_seen(seen: Observation) -> Sheet:
             size(group.reads.bytes or 0),
             count(group.writes.calls),
             size(group.writes.bytes or 0),
-            count(group.syncs.calls),
+            count(group.syncs.calls + (group.writes.synced or 0)),
         )
     return made
 

@@ -28,11 +28,9 @@ def rows(store: Store, runs: Sequence[Run]) -> list[ResultRow]:
 
     Raises ReadOnlyError where the store has no id yet and can't be written.
     """
-    origin = store.origin()
+    store.origin()  # raises
     # What a layout does under other conditions than its run's is no result of that run.
-    return [
-        row for run in runs for row in _of(origin, run, [t for t in store.trials(run.id) if not t.condition])
-    ]
+    return [row for run in runs for row in _of(run, [t for t in store.trials(run.id) if not t.condition])]
 
 
 @dataclass(frozen=True)
@@ -45,7 +43,7 @@ class _Job:
     parameters: dict[str, Any] = field(default_factory=dict)
 
 
-def _of(origin: str, run: Run, trials: Sequence[Trial]) -> Iterator[ResultRow]:
+def _of(run: Run, trials: Sequence[Trial]) -> Iterator[ResultRow]:
     names = private.profile_names(run.resolved_study.profiles)
     shared = _shared(run)
     base = private.layout(run.resolved_study.layout, names, shared["workload"])
@@ -60,7 +58,7 @@ def _of(origin: str, run: Run, trials: Sequence[Trial]) -> Iterator[ResultRow]:
         yield ResultRow(
             **shared,
             **_machine(run, trial),
-            origin=origin,
+            origin=run.origin,
             run=run.id,
             trial=trial.number,
             started=trial.started or run.created,
@@ -141,10 +139,10 @@ def _named(name: object, params: object, version: object) -> _Job:
     theirs = database.of_workload(workload)
     if theirs is None:
         return _Job()
-    given = params if isinstance(params, dict) else {}
-    # What `command` runs says its version itself, and that may be of anything.
-    known = "" if workload == "command" else private.version(version)
-    return _Job(theirs.name, known, workload, private.parameters(workload, given))
+    given = private.parameters(workload, params if isinstance(params, dict) else {})
+    if workload == "command":  # of which database, and of which version of it, is the user's to know
+        return _Job(workload=workload, parameters=given)
+    return _Job(theirs.name, private.version(version), workload, given)
 
 
 def _disks(run: Run, layout: Layout, shown: Layout) -> tuple[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, fields
 from pathlib import Path
@@ -15,7 +16,7 @@ import pyarrow.parquet as pq
 from ztune import __version__, files
 from ztune.errors import InputError, reason
 from ztune.onhost.words import DurabilityClass
-from ztune.results.row import BASES, PLACES, STATUSES, ResultRow, RowMetric
+from ztune.results.row import BASES, PLACES, STATUSES, UNITS, ResultRow, RowMetric
 
 FORMAT = b"ztune-results"
 VERSION = 1
@@ -33,6 +34,14 @@ _WORDS: dict[str, tuple[str, ...]] = {
     "status": STATUSES,
     "durability": tuple(c.value for c in DurabilityClass),
 }
+_WRITTEN = {
+    "origin": re.compile("[0-9a-f]{16}"),
+    "run": re.compile("[0-9a-z]+"),
+    "started": re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z"),
+    "layout_hash": re.compile("[0-9a-f]{12}"),
+}
+_RESTS = {"modelled": {"modelled"}, "measured": {"measured"}, "emulated": {"measured", "emulated"}}
+"""Basis of a run → what its metrics may rest on: nothing modelled is called measured."""
 
 
 def _column(name: str) -> pa.Field:
@@ -125,6 +134,9 @@ def _row(path: Path, number: int, raw: Mapping[str, Any]) -> ResultRow:
     for name, words in _WORDS.items():
         if values[name] not in words:
             raise wrong(name)
+    for name, pattern in _WRITTEN.items():
+        if not pattern.fullmatch(values[name]):
+            raise wrong(name)
     for name in _JSON:
         try:
             values[name] = json.loads(values[name], parse_constant=_no_number, parse_float=_finite)
@@ -135,6 +147,7 @@ def _row(path: Path, number: int, raw: Mapping[str, Any]) -> ResultRow:
         ):
             raise wrong(name)
     values["metrics"] = tuple(RowMetric(**one) for one in values["metrics"])
-    if not all(math.isfinite(one.value) and one.basis in BASES for one in values["metrics"]):
+    rests = _RESTS[values["run_basis"]]
+    if not all(math.isfinite(m.value) and m.unit in UNITS and m.basis in rests for m in values["metrics"]):
         raise wrong("metrics")
     return ResultRow(**values)

@@ -15,6 +15,11 @@ from ztune.onhost.words import DurabilityClass
 Scalar = str | int | float | bool
 
 BASES: tuple[str, ...] = get_args(Basis)
+UNITS = {
+    "s": "", "ms": "", "bytes": "", "count": "", "ratio": "a plain number", "share": "1 is all",
+    "rate": "per second",
+}  # fmt: skip
+"""The units of metrics, with a word on those that need one."""
 PLACES = ("replay", "mount", "lab", "local", "ssh")
 STATUSES = ("ok", "failed")
 WITHHELD = "withheld"
@@ -32,7 +37,9 @@ class RowMetric:
     name: str = field(metadata=_says("The metric; the table below has them."))
     value: float = field(metadata=_says("The number, in `unit`."))
     unit: str = field(
-        metadata=_says("`s`, `ms`, `bytes`, `count`, `ratio` (a plain number) or `rate` (per second).")
+        metadata=_says(
+            ", ".join(f"`{unit}`" + (f" ({says})" if says else "") for unit, says in UNITS.items()) + "."
+        )
     )
     basis: str = field(
         metadata=_says(

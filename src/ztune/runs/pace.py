@@ -31,12 +31,18 @@ class TimeLeft:
         """Seconds of a whole trial; None before the first ended."""
         return median(self._walls) if self._walls else None
 
-    def rest_s(self, step: str, share: float) -> float | None:
-        """Return the seconds left of a trial that is in ``step``, done to ``share``; None if not known."""
+    def rest_s(self, step: str, share: float, spent: float) -> float | None:
+        """Return the seconds left of a trial that is in ``step``, done to ``share`` in ``spent`` seconds.
+
+        None if not known.
+        """
         if not self._walls or step not in self._steps:
             return self.trial_s
         if not any(self._steps.values()):  # a replay tells no times of its steps
-            return median(self._walls) * (1 - min(1.0, max(0.0, share)))
+            whole = median(self._walls)
+            if share > 0 and spent > whole:  # some layouts take many times as long as others
+                whole = spent / share
+            return whole * (1 - min(1.0, max(0.0, share)))
         later = STEPS[STEPS.index(step) + 1 :]
         total = sum(median(self._steps[s]) for s in later if self._steps[s])
         if self._steps[step]:
@@ -44,15 +50,16 @@ class TimeLeft:
         return total
 
     def left_s(
-        self, waiting: int, running: Iterable[tuple[str, float]] = (), at_once: int = 1
+        self, waiting: int, running: Iterable[tuple[str, float, float]] = (), at_once: int = 1
     ) -> float | None:
-        """Return the seconds left for ``waiting`` trials after those that are in a step, done to a share.
+        """Return the seconds left for ``waiting`` trials after those that are in a step, done to a share in
+        some seconds.
 
         None before the first trial ended, and while a replay ages its pools: that takes many times as long as
         the replays before it, and nothing tells how long. ``at_once``: how many run side by side.
         """
-        one, running = self.trial_s, list(running)
-        if one is None or (not any(self._steps.values()) and any(step == "age" for step, _ in running)):
+        usual, running = self.trial_s, list(running)
+        if usual is None or (not any(self._steps.values()) and any(step == "age" for step, *_ in running)):
             return None
-        now = sum(self.rest_s(step, share) or 0.0 for step, share in running if step)
-        return (waiting * one + now) / at_once
+        now = sum(self.rest_s(*one) or 0.0 for one in running if one[0])
+        return (waiting * usual + now) / at_once

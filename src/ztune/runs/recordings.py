@@ -30,6 +30,7 @@ from ztune.study.layout import with_settings
 from ztune.study.loader import resolve_profiles
 from ztune.study.reduced import without
 from ztune.trace.manifest import WorkloadInfo
+from ztune.trace.partial import discard
 from ztune.trace.reader import Trace
 
 Record = Callable[[Workload, Path], Trace]
@@ -65,8 +66,24 @@ def recorded(
     name: str, parameters: Mapping[str, Any], settings: Mapping[str, str], prefix: str, record: Record
 ) -> Trace:
     """Return the recording that ``kept`` means, made now where it is not there. Raises ZtuneError."""
-    workload, path = kept(name, parameters, settings, prefix)
-    return Trace.open(path) if path.exists() else record(workload, path)
+    return made(*kept(name, parameters, settings, prefix), record)
+
+
+def made(workload: Workload, path: Path, record: Record) -> Trace:
+    """Return the recording of ``workload`` that is kept at ``path``, made now where it is not there. What was
+    cut there is removed, a trace that was recovered of it too. Raises ZtuneError.
+    """
+    if is_made(path):
+        return Trace.open(path)
+    discard(path)
+    return record(workload, path)
+
+
+def is_made(path: Path) -> bool:
+    """Return whether the recording that is kept at ``path`` is there, with its job done to the end: one that
+    was cut and recovered doesn't say of which job it is. Raises InputError where it is no trace.
+    """
+    return path.exists() and Trace.open(path).manifest.workload is not None
 
 
 def key_of(layout: Layout) -> JobKey:
@@ -213,11 +230,11 @@ class KeptJob:
     @property
     def there(self) -> bool:
         """Whether it was recorded."""
-        return self.path.exists()
+        return is_made(self.path)
 
     def trace(self, record: Record) -> Trace:
         """Return its recording, made now where it is not there."""
-        return Trace.open(self.path) if self.there else record(self.workload, self.path)
+        return made(self.workload, self.path, record)
 
 
 def jobs(

@@ -265,6 +265,7 @@ class Store:
                 "outcome": _dump(outcome or {}),
                 "made_by": here(),
                 "works_on": socket.gethostname(),
+                "origin": self.origin(),
             }
             _insert(db, "run", row)
             self._db.claim(run_id)
@@ -369,8 +370,8 @@ class Store:
     def take(self, other: Store, run: Run) -> bool:
         """Copy a run of another store with its trials; False where it is here already.
 
-        It keeps its id, its maker and its times. Its files (series, recordings) stay where they are. Raises
-        InputError where another run has its id, or where it is worked on.
+        It keeps its id, its origin, its maker and its times. Its files (series, recordings) stay where they
+        are. Raises InputError where another run has its id, or where it is worked on.
         """
         if other.is_live(run):
             raise InputError(self.busy(run))
@@ -598,7 +599,9 @@ def _insert(
 def _run(row: Any) -> Run:
     values = {key: row[key] for key in row.keys() if key != "seq"}  # noqa: SIM118 - Row iterates values
     values.update({key: json.loads(values[key]) for key in _RUN_JSON})
-    values.update({key: values[key] or "" for key in ("trace_path", "trace_sha", "made_by", "works_on")})
+    values.update(
+        {key: values[key] or "" for key in ("trace_path", "trace_sha", "made_by", "works_on", "origin")}
+    )
     values["objective"] = Objective.model_validate(values["objective"])
     return Run(**values)
 

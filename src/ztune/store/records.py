@@ -54,6 +54,7 @@ class Run:
     outcome: dict[str, Any] = field(default_factory=dict)  # how the last block left it: see ztune.runs
     made_by: str = ""  # user@host; empty: not known, by an older ztune
     works_on: str = ""  # the host on which ``pid`` is, or was
+    origin: str = ""  # the id of the store that it was made in
 
     @property
     def measured(self) -> bool:

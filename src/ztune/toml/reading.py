@@ -42,9 +42,11 @@ class Hints:
 def read_toml(path: Path) -> tuple[dict[str, Any], str]:
     """Return the parsed TOML of ``path`` and its text. Raises InputError."""
     try:
-        if path.stat().st_size > _MAX_BYTES:
+        with path.open("rb") as file:
+            read = file.read(_MAX_BYTES + 1)
+        if len(read) > _MAX_BYTES:
             raise InputError(f"{path} has more than {_MAX_BYTES >> 20} MiB; it is no study or profile")
-        text = path.read_bytes().decode("utf-8")
+        text = read.decode("utf-8-sig")  # editors of Windows begin a file with a mark
     except OSError as error:
         raise InputError(f"{path} can't be read: {error.strerror}") from None
     except UnicodeDecodeError:
@@ -76,6 +78,9 @@ def explain(error: ValidationError, raw: Any, text: str, path: Path, hints: Hint
         message = f'"{loc[-1]}" is not a key of {show_path(loc[:-1]) or what}.{hints.near(loc)}'
         if not hints.near(loc):
             message = message.removesuffix(".") + f"; its keys are {', '.join(hints.keys(loc))}"
+    elif kind == "too_short":
+        least, has = problem["ctx"]["min_length"], problem["ctx"]["actual_length"]
+        message = f"{key} has {has or 'nothing'}; it takes {least} or more"
     elif kind == "value_error":
         message = f"{key}: {message}" if key else message
     elif kind in {"union_tag_invalid", "union_tag_not_found"}:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import itertools
 import json
 import os
@@ -40,6 +39,7 @@ from ztune.trace.manifest import (
     Warning_,
     WorkloadInfo,
 )
+from ztune.trace.partial import locked, unlock
 from ztune.trace.reader import Trace
 from ztune.trace.recorders import choose
 from ztune.trace.recorders.ebpf import recovered
@@ -131,7 +131,6 @@ class Recording:
         self._say = say or (lambda _: None)
         self._trace: Trace | None = None
         self._session: RecorderSession | None = None
-        self._lock: int | None = None
         if share and keep_samples:
             raise InputError(
                 "a trace with --samples holds what is in the database, "
@@ -174,7 +173,7 @@ class Recording:
                     may_sample=lambda path: self.rules.role(path) != "wal",
                 )
             )
-            self._lock = self._note_beginning(share)
+            self._note_beginning(share)
         except BaseException:
             self.abort()
             self._writer.abort()
@@ -237,7 +236,6 @@ class Recording:
             self._session.abort()
             self._session = None
             self._writer.abort()
-        self._unlock()
 
     def finish(self) -> Trace:
         """End the recording, measure compressibility, write the trace.
@@ -256,7 +254,6 @@ class Recording:
             self._give_up(error)
             raise
         self._session = None
-        self._unlock()
         return self._trace
 
     def _give_up(self, error: BaseException) -> None:
@@ -266,7 +263,6 @@ class Recording:
         self._writer.keep = _RAW if kept else ()
         session.abort()
         self._writer.abort()
-        self._unlock()
         if not kept:
             return
         partial = self._writer.partial
@@ -275,11 +271,6 @@ class Recording:
         if isinstance(error, ZtuneError):
             raise type(error)(f"{error}; {said}") from error
         error.add_note(said)
-
-    def _unlock(self) -> None:
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
 
     def _recorded(self) -> _Recorded:
         return _Recorded(
@@ -301,10 +292,10 @@ class Recording:
             disk_full=self._disk_full,
         )
 
-    def _note_beginning(self, share: bool) -> int | None:
-        """Write down what `recover` needs; return a descriptor whose lock says that we are recording."""
+    def _note_beginning(self, share: bool) -> None:
+        """Write down what `recover` needs."""
         if (kept := self.session.kept()) is None:
-            return None
+            return
         begun = {
             "session": kept,
             "recorder": self._recorder.name,
@@ -327,7 +318,6 @@ class Recording:
             path.write_text(json.dumps(begun))
         except OSError as error:
             raise self._writer.unwritten(error) from error
-        return _locked(path)
 
 
 @dataclass
@@ -581,7 +571,7 @@ def recover(partial: Path | str, say: Progress | None = None) -> Trace:
             " remove what is of no use"
         )
     rights.require_closed(partial, "recover it as the user whose it is")
-    lock = _locked(begun_path)
+    lock = locked(partial)
     try:
         begun = json.loads(begun_path.read_text())
         if begun["share"] and begun["keep_samples"]:
@@ -617,18 +607,7 @@ def recover(partial: Path | str, say: Progress | None = None) -> Trace:
     except (OSError, ValueError, LookupError, TypeError, ArithmeticError) as error:
         raise InputError(f"{partial} can't be recovered: {reason(error)}") from None
     finally:
-        os.close(lock)
-
-
-def _locked(path: Path) -> int:
-    """Return a descriptor of ``path`` with a lock, which ends with this process. Raises InputError."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(descriptor)
-        raise InputError(f"{path.parent} is being recorded just now") from None
-    return descriptor
+        unlock(lock)
 
 
 def _wait_for_time(

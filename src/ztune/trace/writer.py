@@ -43,6 +43,7 @@ from ztune.trace.manifest import (
     write_synced,
 )
 from ztune.trace.parquet import opened
+from ztune.trace.partial import locked, unlock
 from ztune.trace.spool import PART_ROWS, Part, Spool
 
 # One event; the same names and types as EVENTS, without padding (62 bytes).
@@ -87,11 +88,12 @@ class TraceWriter:
                 )
                 # Closed from the first moment on, which covers what recorders put there.
                 self.partial.mkdir(mode=0o700, exist_ok=again)
+                self._lock = None if again else locked(self.partial)
             except FileExistsError:
+                unlock(locked(self.partial))
                 raise InputError(
-                    f"{self.partial} exists: another recording is under way, or one was cut;"
-                    f" if nothing is recording, `ztune trace recover {shlex.quote(str(self.partial))}` makes "
-                    "a trace of it"
+                    f"{self.partial} exists: it is of a recording that was cut;"
+                    f" `ztune trace recover {shlex.quote(str(self.partial))}` makes a trace of what it has"
                 ) from None
             except FileNotFoundError:
                 raise InputError(f"the folder {self.path.parent} does not exist") from None
@@ -169,7 +171,12 @@ class TraceWriter:
                 (self.partial / name).unlink(missing_ok=True)
             self._close_or_share()
             self.partial.rename(self.path)
+            self._release()
         return self.path
+
+    def _release(self) -> None:
+        unlock(self._lock)
+        self._lock = None
 
     def _close_or_share(self) -> None:
         mode = 0o777 & ~umask() if self._share else 0o700
@@ -186,12 +193,13 @@ class TraceWriter:
         """Remove what was written but for ``keep``, unless the trace was finished. May be called twice."""
         with contextlib.suppress(OSError):  # closing flushes, and the disk may be full
             self._spool.close()
-        if not self.keep:
+        if self.keep:
+            shutil.rmtree(self.partial / "samples", ignore_errors=True)
+            for name in {self._spool_path.name, EVENTS_FILE, MANIFEST, *self.scratch} - {*self.keep}:
+                (self.partial / name).unlink(missing_ok=True)
+        else:
             shutil.rmtree(self.partial, ignore_errors=True)
-            return
-        shutil.rmtree(self.partial / "samples", ignore_errors=True)
-        for name in {self._spool_path.name, EVENTS_FILE, MANIFEST, *self.scratch} - {*self.keep}:
-            (self.partial / name).unlink(missing_ok=True)
+        self._release()
 
     def unwritten(self, error: OSError) -> ZtuneError:
         """Return the sentence for a trace that can't be written."""
