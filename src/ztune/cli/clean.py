@@ -96,7 +96,10 @@ def command(
         with Store.open() as store:
             found = resolve(run_id, "run", store=store)
         if not found.measured or found.target.get("kind") == "lab":
-            output.echo(f"run {found.id} left nothing: it was {'in a lab' if found.measured else 'a replay'}")
+            where = "in a lab" if found.measured else "a replay"
+            output.echo(
+                f"run {found.id} left no dataset and no pool: it was {where}; `ztune clean` has the rest"
+            )
             return 0
         again = places.again(found)
         if isinstance(again, Rack) and forget is not None:
