@@ -84,9 +84,12 @@ const volatile u16 numbers[ZT_CALLS] = {}; /* enum zt_call -> system call number
 
 static __always_inline s64 size_of(struct file *file)
 {
-	struct inode *inode = FIELD(file, f_inode);
+	struct inode *inode;
 
-	return KEEP_SIZES ? FIELD(inode, i_size) : 0;
+	if (!KEEP_SIZES)
+		return 0;
+	inode = FIELD(file, f_inode);
+	return FIELD(inode, i_size);
 }
 
 static __always_inline void emit(struct state *state, u8 op, u16 flags, u32 file, u32 file2, s64 offset, s64 size)

@@ -106,8 +106,8 @@ static __always_inline void met_again(u32 id, struct file *file);
 #define HUGETLBFS_MAGIC 0x958458f6
 #define IGNORED 0xffffffffu
 
-/* A field of a kernel's object: by a plain load from Linux 6.2 on, before by a call of bpf_probe_read_kernel. Seven such
- * calls for each of a file took twice as long as all else. The way that is not taken is removed when a program is loaded.
+/* A field of a kernel's object: by a plain load from Linux 6.2 on, before by a call of bpf_probe_read_kernel, which takes
+ * longer than all else here. The way that is not taken is removed when a program is loaded.
  */
 const volatile bool casts = false; /* the kernel has bpf_rdonly_cast */
 extern void *bpf_rdonly_cast(const void *object, u32 type) __ksym __weak;
