@@ -65,6 +65,7 @@ def test_shown_done_and_taken_back(machine: Machine, tmp_path: Path) -> None:
     assert f"ztune apply --undo {undo} --yes" in done.output
     again = call(*WHERE, "--yes")
     assert "There is nothing to change" in again.output
+    assert "stays as it is until it is written anew" in again.output
     assert len(list((tmp_path / "home" / "undo").iterdir())) == 1
     shown = call("--undo", str(undo))
     assert "zfs inherit recordsize tank/pg" in shown.output and "With --yes: 3 commands" in shown.output

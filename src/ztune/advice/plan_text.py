@@ -49,7 +49,10 @@ def closing(plan: Plan) -> str:
     """Return the last line of a plan that was only shown."""
     count = len(plan.settings)
     if not count:
-        return "There is nothing to change: all properties are as the layout has them."
+        return (
+            "There is nothing to change: all properties are as the layout has them. "
+            "What was written before they were set stays as it is until it is written anew."
+        )
     return f"Nothing was changed. With --yes: {counted(count, 'change')}, undo file first."
 
 
