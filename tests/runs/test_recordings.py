@@ -549,6 +549,10 @@ def test_a_recording_that_is_under_way_is_left_alone(file: Path) -> None:
     writer.partial.mkdir()
     with pytest.raises(InputError, match=r"is of a recording that was cut; `ztune trace recover .* makes"):
         TraceWriter(job.path)
+    writer.partial.rmdir()
+    writer.partial.touch()
+    with pytest.raises(InputError, match=r"\.partial is in the way; remove it or choose another name"):
+        TraceWriter(job.path)
 
 
 def test_a_recording_that_another_process_ends_meanwhile_stays(
