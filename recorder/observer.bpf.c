@@ -481,9 +481,8 @@ SEC("tp_btf/sys_exit") int BPF_PROG(leave, struct pt_regs *regs, long result)
 	struct state *state;
 	u32 kind;
 
-	if (number < 0 || number >= ZT_SYSCALLS)
-		return 0;
-	kind = kinds[number];
+	/* The one that returns from a signal has none at its end. */
+	kind = number < 0 || number >= ZT_SYSCALLS ? ZT_K_NONE : kinds[number];
 	if (renames_a_file(kind)) {
 		count_rename();
 		kind = ZT_K_NONE;

@@ -314,6 +314,18 @@ def test_calls_on_sockets_are_timed_only_where_that_is_asked_for(work: Path) -> 
 
 
 @in_kernel
+def test_returns_from_signals_are_calls_too(work: Path) -> None:
+    text = """
+        import signal
+        signal.signal(signal.SIGUSR1, lambda *_: None)
+        for i in range(20):
+            os.kill(os.getpid(), signal.SIGUSR1)
+        """
+    counts = {call.name: call.calls for call in python(text, work, all_calls=True).calls}
+    assert counts["kill"] == counts["rt_sigreturn"] == 20
+
+
+@in_kernel
 def test_copies_and_sendfile(work: Path) -> None:
     (work / "from").write_bytes(bytes(50_000))
     seen = python(

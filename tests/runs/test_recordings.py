@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -548,3 +549,26 @@ def test_a_recording_that_is_under_way_is_left_alone(file: Path) -> None:
     writer.partial.mkdir()
     with pytest.raises(InputError, match=r"is of a recording that was cut; `ztune trace recover .* makes"):
         TraceWriter(job.path)
+    writer.partial.rmdir()
+    writer.partial.touch()
+    with pytest.raises(InputError, match=r"\.partial is in the way; remove it or choose another name"):
+        TraceWriter(job.path)
+
+
+def test_a_recording_that_another_process_ends_meanwhile_stays(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = jobs(wanted(file), "sqlite", PARAMETERS, [])[0]
+    job.path.with_name(f"{job.path.name}.partial").mkdir()
+
+    really = shutil.rmtree
+
+    def remove(folder: Path, ignore_errors: bool = False) -> None:
+        really(folder, ignore_errors)
+        if folder.suffix == ".partial" and not job.path.exists():
+            make_trace(job.path, ("data",), workload=WorkloadInfo(**job.workload.info()))
+
+    monkeypatch.setattr(shutil, "rmtree", remove)
+    with pytest.raises(InputError, match="exists already"):
+        job.trace(lambda _, path: Trace.open(TraceWriter(path).path))
+    assert job.there

@@ -15,7 +15,7 @@ from ztune.trace.first_reads import HIT_NS, cached
 from ztune.trace.manifest import COLD, TraceFile, Warning_
 from ztune.trace.recorders.files import Mounts
 from ztune.trace.schema import Op
-from ztune.trace.zfs_records import KEY, LZ4_NS, NS
+from ztune.trace.zfs_records import KEY, LZ4_NS, NS, Records
 
 K = 1024
 SAID = [Warning_(code=COLD, message="It is not known.")]
@@ -85,5 +85,12 @@ def test_a_file_below_a_record_is_one_of_its_size_and_the_deeper_mount_counts(tm
     listed = files(("/tank/small", "data", 8 * K), ("/tank/pg/large", "data", 1 << 20), ("/x", "data", 9))
     manifest = build(tmp_path / "a.trace", [], listed, environment={KEY: records}).manifest
     file, zero = np.array([0, 1, 2, -1]), np.zeros(4, np.int64)
-    found = zfs_records.decompressing_ns(manifest, file, zero, zero + 8 * K)
+    found = Records.of(manifest).decompressing_ns(file, zero, zero + 8 * K)
     assert found.tolist() == [LZ4_NS * 8 * K, NS["zstd"] * 16 * K, 0, 0]
+
+
+def test_another_file_system_below_one_of_zfs_has_no_records(tmp_path: Path) -> None:
+    environment = {KEY: {"/": {"recordsize": 128 * K}}, "host_fs": {"/": "zfs", "/srv": "ext4"}}
+    listed = files(("/var/wal", "wal", 1 << 20), ("/srv/data", "data", 1 << 20))
+    found = Records.of(build(tmp_path / "a.trace", [], listed, environment=environment).manifest)
+    assert found.byte_ns.tolist() == [LZ4_NS, 0, 0]

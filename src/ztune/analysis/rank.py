@@ -111,18 +111,15 @@ def select(
     usable = [c for c in candidates if all(c.value(m) is not None for m in minimise)]
     if not usable:
         raise ValueError("no candidate has all metrics of the objective")
-    pick = _by_turns(usable, minimise, within, defaults or {}, errors)
-    better = _instead(pick, usable, minimise, within, errors)
+    slow = demand.held(usable) if minimise[0] == "modelled_s" else {}
+    pick = _by_turns(usable, minimise, within, defaults or {}, errors, slow)
+    better = _instead(pick, [c for c in usable if c.hash not in slow], minimise, within, errors)
     if not better:
         return pick
-    chosen = _by_turns(better, minimise, within, defaults or {}, errors, begin=1).result
-    gain = ratio(_value(pick.result, minimise[0]), _value(chosen, minimise[0])) or 1.0
+    chosen = _by_turns(better, minimise, within, defaults or {}, errors, {}, begin=1).result
     _, words = max(_costs(pick.result, chosen, minimise[1:], within, errors))
-    said = f"{chosen.metric(minimise[0]).label} {units.times(gain)} against {chosen.name}"
-    why = f"as good as {pick.result.name} within {_share(within)}, and costs less"
-    return Pick(
-        chosen, why, {**pick.held, pick.result.hash: f"{said}, within {_share(within)}, costs {words}"}
-    )
+    first, second = (f"as good as {c.name} within {_share(within)}, and costs" for c in (pick.result, chosen))
+    return Pick(chosen, f"{first} less", {**pick.held, pick.result.hash: f"{second} {words}"})
 
 
 def _instead(
@@ -156,12 +153,15 @@ def _by_turns(
     within: float,
     defaults: Mapping[str, str],
     errors: Mapping[str, float],
+    slow: Mapping[str, str],
     begin: int = 0,
 ) -> Pick:
-    """Return what the metrics of ``minimise`` from the one at ``begin`` on pick from ``left``, in turn."""
+    """Return what the metrics of ``minimise`` from the one at ``begin`` on pick from ``left``, in turn.
+
+    ``slow``: hash → why, of those that processors hold back.
+    """
     held: dict[str, str] = {}
-    if begin == 0 and minimise[0] == "modelled_s":
-        slow = demand.held(left)
+    if slow:
         ahead = min(_value(c, minimise[0]) for c in left if c.hash not in slow) * (1 + within)
         held = {c.hash: slow[c.hash] for c in left if c.hash in slow and _value(c, minimise[0]) <= ahead}
         left = [c for c in left if c.hash not in slow]

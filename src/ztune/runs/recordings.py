@@ -29,7 +29,7 @@ from ztune.study.durability import is_combined, is_direct, weakening
 from ztune.study.layout import with_settings
 from ztune.study.loader import resolve_profiles
 from ztune.study.reduced import without
-from ztune.trace.manifest import WorkloadInfo
+from ztune.trace.manifest import PARTIAL, WorkloadInfo
 from ztune.trace.partial import discard
 from ztune.trace.reader import Trace
 
@@ -73,9 +73,14 @@ def made(workload: Workload, path: Path, record: Record) -> Trace:
     """Return the recording of ``workload`` that is kept at ``path``, made now where it is not there. What was
     cut there is removed, a trace that was recovered of it too. Raises ZtuneError.
     """
-    if is_made(path):
-        return Trace.open(path)
-    discard(path)
+    if path.exists():
+        if is_made(path):
+            return Trace.open(path)
+        discard(path)
+    # Not what lies at `path` by now: whoever recorded it beside us may have come to its end.
+    partial = path.with_name(path.name + PARTIAL)
+    if partial.is_dir():
+        discard(partial)
     return record(workload, path)
 
 

@@ -25,7 +25,7 @@ from ztune.trace.manifest import COLD, Manifest
 from ztune.trace.reader import Columns, Trace
 from ztune.trace.regions import hashed
 from ztune.trace.schema import Flag, Op, Via
-from ztune.trace.zfs_records import decompressing_ns
+from ztune.trace.zfs_records import Records
 
 Ints: TypeAlias = "npt.NDArray[np.int64]"
 
@@ -121,11 +121,13 @@ def cached(trace: Trace) -> CachedRanges | None:
     )
     ended = np.full(len(sizes), _NEVER)  # by file: when it is no more what it was
     until = manifest.windows[1].t if len(manifest.windows) > 1 else _NEVER  # later what came between is there
+    records = Records.of(manifest)
+    own_times = manifest.recorder.name != "strace"  # of requests of io_submit: else that of their submission
     several = [_Blocks(*(np.empty(0, np.int64) for _ in range(5)))]
     of = 1
     for part in trace.parts("t", "dur", "op", "via", "flags", "file", "file2", "offset", "size"):
         _end(ended, part, sizes)
-        calls = _calls(part, manifest, sizes, ended, until)
+        calls = _calls(part, sizes, ended, until, records, own_times)
         blocks = np.cumsum(calls.size // BLOCK + 2)
         cuts = np.searchsorted(blocks, np.arange(_AT_A_TIME, blocks[-1:].sum(), _AT_A_TIME))
         for some in np.split(np.arange(len(calls)), cuts):
@@ -156,17 +158,17 @@ def _end(ended: Ints, part: Columns, sizes: Ints) -> None:
     np.minimum.at(ended, part["file2"][copied], t[copied])
 
 
-def _calls(part: Columns, manifest: Manifest, sizes: Ints, ended: Ints, until: int) -> _Calls:
+def _calls(part: Columns, sizes: Ints, ended: Ints, until: int, records: Records, own_times: bool) -> _Calls:
     """Return the calls of a part of a trace that use what was there at its beginning."""
     op, size, offset, file = part["op"], part["size"].astype(np.int64), part["offset"], part["file"]
     end = np.minimum(offset + np.minimum(size, LARGEST_FILE), np.minimum(sizes[file], LARGEST_FILE))
     moved = np.isin(op, (Op.READ, Op.WRITE, Op.COPY, Op.WARM)) & (part["t"] < np.minimum(ended[file], until))
     row = np.flatnonzero(moved & (offset >= 0) & (end > offset))
     reads = op[row] == Op.READ
-    decompressing = decompressing_ns(manifest, file[row], offset[row], (end - offset)[row])
+    decompressing = records.decompressing_ns(file[row], offset[row], (end - offset)[row])
     fast = reads & (part["dur"][row] < HIT_NS + size[row] + decompressing)
     fast &= (part["flags"][row] & int(Flag.DIRECT)) == 0
-    if manifest.recorder.name == "strace":  # it tells the time that io_submit took
+    if not own_times:
         fast &= part["via"][row] != Via.AIO
     kind = np.select([fast, reads, op[row] == Op.WARM], [_FAST, _SLOW, _KNOWN], _WRITTEN)
     return _Calls(

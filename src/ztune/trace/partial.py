@@ -8,7 +8,6 @@ import shutil
 from pathlib import Path
 
 from ztune.errors import InputError
-from ztune.trace.manifest import PARTIAL
 
 
 def locked(partial: Path) -> int | None:
@@ -33,18 +32,16 @@ def unlock(lock: int | None) -> None:
         os.close(lock)
 
 
-def discard(path: Path) -> None:
-    """Remove the trace ``path`` and what a recording into it left when it was cut, if they are there.
+def discard(folder: Path) -> None:
+    """Remove what a recording left when it was cut: the partial trace, or the trace recovered of it.
 
     Raises InputError if it is being recorded just now, or can't be removed.
     """
-    partial = path.with_name(path.name + PARTIAL)
     try:
-        if partial.is_dir():
-            lock = locked(partial)
-            shutil.rmtree(partial)
+        lock = locked(folder)
+        try:
+            shutil.rmtree(folder)
+        finally:
             unlock(lock)
-        if path.exists():
-            shutil.rmtree(path)
     except OSError as error:
-        raise InputError(f"{path} can't be removed: {error.strerror}") from None
+        raise InputError(f"{folder} can't be removed: {error.strerror}") from None

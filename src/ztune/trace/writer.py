@@ -90,7 +90,12 @@ class TraceWriter:
                 self.partial.mkdir(mode=0o700, exist_ok=again)
                 self._lock = None if again else locked(self.partial)
             except FileExistsError:
-                unlock(locked(self.partial))
+                try:
+                    unlock(locked(self.partial))
+                except OSError:  # somebody else's, or no folder
+                    raise InputError(
+                        f"{self.partial} is in the way; remove it or choose another name for the trace"
+                    ) from None
                 raise InputError(
                     f"{self.partial} exists: it is of a recording that was cut;"
                     f" `ztune trace recover {shlex.quote(str(self.partial))}` makes a trace of what it has"

@@ -5,7 +5,8 @@ from __future__ import annotations
 import io
 import os
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -73,26 +74,43 @@ def _compression(datasets: Sequence[str]) -> dict[str, str]:
     return {name: values["compression"].value for name, values in parse_get(out).items()}
 
 
-def decompressing_ns(
-    manifest: Manifest, file: npt.NDArray[Any], offset: npt.NDArray[np.int64], size: npt.NDArray[np.int64]
-) -> npt.NDArray[np.float64]:
-    """Return how long it takes to decompress the records that reads touch, of files by their numbers."""
-    record, rate = np.ones(len(manifest.files) + 1, np.int64), np.zeros(len(manifest.files) + 1)
-    for point, recordsize, ns in sorted(_kept(manifest)):  # a deeper mount lies on top
-        below = point.rstrip("/") + "/"
-        for one in manifest.files:
-            if one.path.startswith(below):
-                record[one.id], rate[one.id] = min(recordsize, max(one.size_start, 1)), ns
-    records = (offset + size - 1) // record[file] - offset // record[file] + 1
-    found: npt.NDArray[np.float64] = records * record[file] * rate[file]
-    return found
+@dataclass(frozen=True)
+class Records:
+    """Of each of a trace's files, by its number: the bytes of a record, and what a byte takes, ns."""
+
+    size: npt.NDArray[np.int64]
+    byte_ns: npt.NDArray[np.float64]
+
+    @classmethod
+    def of(cls, manifest: Manifest) -> Records:
+        """Return those of a trace; of files that are on no ZFS they take no time."""
+        size, byte_ns = np.ones(len(manifest.files) + 1, np.int64), np.zeros(len(manifest.files) + 1)
+        kept, mounted = _kept(manifest), manifest.environment.get("host_fs")
+        for point in sorted({*kept, *(mounted if isinstance(mounted, dict) else ())}):
+            below = point.rstrip("/") + "/"
+            recordsize, ns = kept.get(point, (1, 0.0))
+            for one in manifest.files:
+                if one.path.startswith(below):  # a deeper mount lies on top
+                    size[one.id], byte_ns[one.id] = min(recordsize, max(one.size_start, 1)), ns
+        return cls(size, byte_ns)
+
+    def decompressing_ns(
+        self, file: npt.NDArray[Any], offset: npt.NDArray[np.int64], size: npt.NDArray[np.int64]
+    ) -> npt.NDArray[np.float64]:
+        """Return how long it takes to decompress the records that reads touch, of files by their numbers."""
+        record = self.size[file]
+        touched = (offset + size - 1) // record - offset // record + 1
+        found: npt.NDArray[np.float64] = touched * record * self.byte_ns[file]
+        return found
 
 
-def _kept(manifest: Manifest) -> Iterator[tuple[str, int, float]]:
-    """Yield the mount points that a trace keeps, the size of a record there, and what a byte takes, ns."""
+def _kept(manifest: Manifest) -> dict[str, tuple[int, float]]:
+    """Return the mount points that a trace keeps, with the size of a record there and what a byte takes."""
     places = manifest.environment.get(KEY)
+    kept = {}
     for point, said in places.items() if isinstance(places, dict) else ():
         size = said.get("recordsize") if isinstance(said, dict) else None
         if isinstance(size, int) and size > 0:
             name = str(said.get("compression"))
-            yield point, size, next((ns for begins, ns in NS.items() if name.startswith(begins)), LZ4_NS)
+            kept[point] = size, next((ns for begins, ns in NS.items() if name.startswith(begins)), LZ4_NS)
+    return kept
