@@ -343,7 +343,7 @@ def test_a_file_of_weights(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('[[job]]\nrun = "a"\nweight = 1\n', "at least 2"),
+        ('[[job]]\nrun = "a"\nweight = 1\n', "it takes 2 or more"),
         ('[[job]]\nrun = "a"\nweight = 1\n[[job]]\nrun = "b"\n', "either a weight or per_day"),
         ('[[job]]\nrun = "a"\nweight = 1\n[[job]]\nrun = "b"\nper_day = 2\n', "all a weight, or all per_day"),
         (
