@@ -26,22 +26,13 @@ PARSERS = pytest.mark.parametrize(
 
 
 @PARSERS
-def test_a_file_that_includes_itself_ends(
-    tmp_path: Path, parse: Callable[[Path], dict[str, str]], line: str
+@pytest.mark.parametrize(("included", "lines"), [("evil", 12), ("nil", 250)], ids=["itself", "nothing"])
+def test_a_file_that_includes_without_end_ends(
+    tmp_path: Path, parse: Callable[[Path], dict[str, str]], line: str, included: str, lines: int
 ) -> None:
     path = tmp_path / "evil"
-    path.write_text(f"{line.format(path)}\n" * 12)
+    path.write_text(f"{line.format(tmp_path / included)}\n" * lines)
     with pytest.raises(ZtuneError, match="is included, and more than 200 files before it"):
-        parse(path)
-
-
-@PARSERS
-def test_lines_that_include_nothing_end_too(
-    tmp_path: Path, parse: Callable[[Path], dict[str, str]], line: str
-) -> None:
-    path = tmp_path / "evil"
-    path.write_text(f"{line.format(tmp_path / 'nil')}\n" * 250)
-    with pytest.raises(ZtuneError, match="is included, and more than 200"):
         parse(path)
 
 

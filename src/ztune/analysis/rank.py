@@ -252,7 +252,7 @@ def _price(
     worst, said = limit, ""
     for other in others:
         gain = ratio(_value(other, metric), mine) or float("inf")
-        if any(_better(candidate, other, key, within) for key in later):
+        if any(_more(other, candidate, key, within) for key in later):
             continue
         for price, words in _costs(candidate, other, later, within):
             if (price - 1) / (gain - 1) > worst:
@@ -274,8 +274,7 @@ def _costs(
     costs = [
         (price, f"{candidate.metric(key).label} {units.times(price)}")
         for key in metrics
-        if (price := ratio(candidate.value(key), other.value(key))) is not None
-        and price > 1 + tolerance(key, within, errors)
+        if (price := _more(candidate, other, key, tolerance(key, within, errors)))
     ]
     here, there = demand.need(candidate), demand.need(other)
     if here and there and here.takes_more(there, within):
@@ -284,9 +283,11 @@ def _costs(
     return costs
 
 
-def _better(candidate: LayoutResult, other: LayoutResult, metric: str, within: float) -> bool:
-    price = ratio(other.value(metric), candidate.value(metric))
-    return price is not None and price > 1 + within
+def _more(candidate: LayoutResult, other: LayoutResult, metric: str, within: float) -> float:
+    """Return how many times as much of ``metric`` it needs as another; 0 where that is within the tolerance,
+    or not known."""
+    price = ratio(candidate.value(metric), other.value(metric))
+    return price if price is not None and price > 1 + within else 0.0
 
 
 def _value(candidate: LayoutResult, metric: str) -> float:

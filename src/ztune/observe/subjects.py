@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -10,11 +9,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from ztune.errors import InputError, ZtuneError
-from ztune.onhost.events import Events
-from ztune.onhost.host import about, mounts
+from ztune.errors import InputError
+from ztune.onhost.host import mounts
 from ztune.onhost.host.process import Identity
-from ztune.onhost.host.zfs import Commands, parse_get
+from ztune.onhost.look import zfs
 from ztune.onhost.probes import procfs
 from ztune.onhost.probes.bpf import kernel_device
 from ztune.units import counted
@@ -22,7 +20,6 @@ from ztune.units import counted
 # Where systemd's groups of processes are: cgroup v2, v2 beside v1, v1 (systemd's own hierarchy).
 CGROUPS = ("/sys/fs/cgroup", "/sys/fs/cgroup/unified", "/sys/fs/cgroup/systemd")
 _UNIT_TYPES = (".service", ".scope", ".slice", ".socket", ".mount", ".swap")
-_ZFS_SECONDS = 30.0
 
 
 @dataclass(frozen=True)
@@ -251,16 +248,7 @@ def _device_of(descriptor: int, folder: Path) -> int:
 def record_sizes() -> dict[int, int]:
     """Return device (the kernel's dev_t) → recordsize, bytes, of every mounted dataset; empty without ZFS."""
     mine = [mount for mount in mounts.table() if mount.type == "zfs" and "@" not in mount.source]
-    if not mine:
-        return {}
-    datasets = sorted({mount.source for mount in mine})
-    argv = ["zfs", "get", "-Hp", "-o", "name,property,value,source", "recordsize", *datasets]
-    commands = Commands(Events(io.StringIO()), patience=about.patience())
-    try:
-        out = commands.attempt(argv, timeout=_ZFS_SECONDS)[1]
-    except ZtuneError:
-        return {}
-    values = {name: of["recordsize"].value for name, of in parse_get(out).items()}
+    values = zfs.asked("recordsize", {mount.source for mount in mine})
     sizes = {name: int(value) for name, value in values.items() if value.isdigit()}
     return {
         kernel_device(os.makedev(*mount.device)): sizes[mount.source]

@@ -29,8 +29,8 @@ from ztune.study.durability import is_combined, is_direct, weakening
 from ztune.study.layout import with_settings
 from ztune.study.loader import resolve_profiles
 from ztune.study.reduced import without
-from ztune.trace.manifest import PARTIAL, WorkloadInfo
-from ztune.trace.partial import discard
+from ztune.trace.manifest import WorkloadInfo
+from ztune.trace.partial import discard, partial_of
 from ztune.trace.reader import Trace
 
 Record = Callable[[Workload, Path], Trace]
@@ -78,7 +78,7 @@ def made(workload: Workload, path: Path, record: Record) -> Trace:
             return Trace.open(path)
         discard(path)
     # Not what lies at `path` by now: whoever recorded it beside us may have come to its end.
-    partial = path.with_name(path.name + PARTIAL)
+    partial = partial_of(path)
     if partial.is_dir():
         discard(partial)
     return record(workload, path)

@@ -8,6 +8,12 @@ import shutil
 from pathlib import Path
 
 from ztune.errors import InputError
+from ztune.trace.manifest import PARTIAL
+
+
+def partial_of(path: Path) -> Path:
+    """Return the folder in which the trace ``path`` is written."""
+    return path.with_name(path.name + PARTIAL)
 
 
 def locked(partial: Path) -> int | None:

@@ -35,7 +35,6 @@ from ztune.trace.columns import EVENTS
 from ztune.trace.manifest import (
     EVENTS_FILE,
     MANIFEST,
-    PARTIAL,
     Manifest,
     ParquetFile,
     check_name,
@@ -43,7 +42,7 @@ from ztune.trace.manifest import (
     write_synced,
 )
 from ztune.trace.parquet import opened
-from ztune.trace.partial import locked, unlock
+from ztune.trace.partial import locked, partial_of, unlock
 from ztune.trace.spool import PART_ROWS, Part, Spool
 
 # One event; the same names and types as EVENTS, without padding (62 bytes).
@@ -79,7 +78,7 @@ class TraceWriter:
                 raise InputError(
                     f"{self.path} exists already; remove it or choose another name for the trace"
                 )
-            self.partial = self.path.with_name(self.path.name + PARTIAL)
+            self.partial = partial_of(self.path)
             try:
                 own = shlex.quote(f"/root/{self.path.name}")
                 rights.require_closed(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import os
 from collections import Counter
 from collections.abc import Sequence
@@ -13,10 +12,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ztune.errors import ZtuneError
-from ztune.onhost.events import Events
 from ztune.onhost.host.mounts import MountInfo
-from ztune.onhost.host.zfs import Commands, parse_get
+from ztune.onhost.look import zfs
 from ztune.trace.manifest import Manifest, TraceFile
 from ztune.trace.recorders.files import Mounts
 
@@ -43,7 +40,7 @@ def of(files: Sequence[TraceFile], mounts: Mounts) -> dict[str, Any]:
             continue
         if found.st_ino == file.ino and found.st_size > found.st_blksize:  # a smaller one is one short record
             sizes.setdefault(mount, Counter())[found.st_blksize] += found.st_size
-    asked = _compression(sorted(mount.source for mount in sizes if mount.type == "zfs"))
+    asked = zfs.asked("compression", {mount.source for mount in sizes if mount.type == "zfs"})
     return {
         str(mount.point): {
             "recordsize": by_size.most_common(1)[0][0],
@@ -59,19 +56,6 @@ def _of_mount(mount: MountInfo) -> str:
         return os.getxattr(mount.point, "ztune.compression").decode("ascii", "replace")
     except OSError:
         return ""
-
-
-def _compression(datasets: Sequence[str]) -> dict[str, str]:
-    if not datasets:
-        return {}
-    ask = Commands(Events(io.StringIO()))
-    try:
-        _, out, _ = ask.attempt(
-            ["zfs", "get", "-Hp", "-o", "name,property,value,source", "compression", *datasets], timeout=20
-        )
-    except ZtuneError:
-        return {}
-    return {name: values["compression"].value for name, values in parse_get(out).items()}
 
 
 @dataclass(frozen=True)

@@ -71,6 +71,7 @@ TIMES: Final = {
 """Likewise for ``zpool iostat -w``."""
 
 _OF_DATASETS = ("reads", "nread", "writes", "nwritten")
+_ASKED_SECONDS = 30.0
 _VOLUMES = Path("/dev/zvol")
 # Places in "vdev_stats" (vdev_stat_t): see probes.vdevs for those of operations.
 _ALLOCATED, _SPACE, _FRAGMENTATION = 3, 4, 27
@@ -149,6 +150,19 @@ class Places:
 
     def _on(self, device: int) -> str | None:
         return self._by_device.get(device) or self._by_device.get(_whole(device))
+
+
+def asked(name: str, datasets: Collection[str]) -> dict[str, str]:
+    """Return dataset → what this host's ZFS says of its property ``name``; empty where it can't be asked."""
+    if not datasets:
+        return {}
+    ask = Commands(Events(io.StringIO()), patience=about.patience())
+    argv = ["zfs", "get", "-Hp", "-o", "name,property,value,source", name, *sorted(datasets)]
+    try:
+        out = ask.attempt(argv, timeout=_ASKED_SECONDS)[1]
+    except ZtuneError:
+        return {}
+    return {dataset: of[name].value for dataset, of in parse_get(out).items() if name in of}
 
 
 def _whole(device: int) -> int:
