@@ -82,6 +82,12 @@ struct {
 const volatile u8 kinds[ZT_SYSCALLS] = {}; /* system call number -> enum zt_kind */
 const volatile u16 numbers[ZT_CALLS] = {}; /* enum zt_call -> system call number */
 
+/* The call that returns from a signal has no number at its end. */
+static __always_inline u32 kind_of(long number)
+{
+	return number < 0 || number >= ZT_SYSCALLS ? ZT_K_NONE : kinds[number];
+}
+
 static __always_inline s64 size_of(struct file *file)
 {
 	struct inode *inode;

@@ -459,12 +459,11 @@ static __always_inline bool renames_a_file(u32 kind)
 
 SEC("tp_btf/sys_enter") int BPF_PROG(enter, struct pt_regs *regs, long number)
 {
+	u32 kind = kind_of(number);
 	struct state *state;
-	u32 kind;
 
 	if (number < 0 || number >= ZT_SYSCALLS)
 		return 0;
-	kind = kinds[number];
 	if (renames_a_file(kind))
 		kind = ZT_K_NONE; /* what it is about counts for no file */
 	if (!every_call && kind == ZT_K_NONE)
@@ -477,12 +476,9 @@ SEC("tp_btf/sys_enter") int BPF_PROG(enter, struct pt_regs *regs, long number)
 
 SEC("tp_btf/sys_exit") int BPF_PROG(leave, struct pt_regs *regs, long result)
 {
-	long number = NUMBER(regs);
+	u32 kind = kind_of(NUMBER(regs));
 	struct state *state;
-	u32 kind;
 
-	/* The one that returns from a signal has none at its end. */
-	kind = number < 0 || number >= ZT_SYSCALLS ? ZT_K_NONE : kinds[number];
 	if (renames_a_file(kind)) {
 		count_rename();
 		kind = ZT_K_NONE;

@@ -186,9 +186,9 @@ static __always_inline struct state *in_window(struct task_struct *task)
 
 SEC("tp_btf/sched_switch") int BPF_PROG(switching, bool preempted, struct task_struct *task)
 {
-	struct state *state = stopped || paused ? 0 : in_window(task);
+	struct state *state = stopped || paused || !task->__state ? 0 : in_window(task);
 
-	if (state && BPF_CORE_READ(task, __state))
+	if (state)
 		state->slept = bpf_ktime_get_ns();
 	return 0;
 }
@@ -216,9 +216,10 @@ static __always_inline int woke(struct task_struct *task, bool interrupted)
 		woken->after = woken->queued;
 	woken->queued = synced;
 	woken->synced = woken->syncs || task->tgid == me->tgid ? synced : 0;
-	now = bpf_ktime_get_ns();
-	if (synced && slept && now > slept)
-		woken->waited += now - slept;
+	if (synced && slept) {
+		now = bpf_ktime_get_ns();
+		woken->waited += now > slept ? now - slept : 0;
+	}
 	return 0;
 }
 
@@ -377,7 +378,7 @@ static __always_inline bool only_in_windows(u32 kind)
 static __always_inline void begin(struct state *state, struct pt_regs *regs, u32 kind, u32 number)
 {
 	state->kind = ZT_K_NONE;
-	if (kind == ZT_K_NONE || IS_COMPAT(regs) || (paused && only_in_windows(kind)))
+	if (IS_COMPAT(regs) || (paused && only_in_windows(kind)))
 		return;
 	enter_call(state, regs, kind);
 	state->t = bpf_ktime_get_ns();
@@ -488,16 +489,17 @@ ZT_NAME_CALLS(FUNCTION)
 
 SEC("tp_btf/sys_enter") int BPF_PROG(enter, struct pt_regs *regs, long number)
 {
-	struct state *state = followed();
+	u32 kind = kind_of(number);
+	struct state *state = kind == ZT_K_NONE ? 0 : followed();
 
 	if (state)
-		begin(state, regs, number < 0 || number >= ZT_SYSCALLS ? ZT_K_NONE : kinds[number], number);
+		begin(state, regs, kind, number);
 	return 0;
 }
 
 SEC("tp_btf/sys_exit") int BPF_PROG(leave, struct pt_regs *regs, long result)
 {
-	struct state *state = followed();
+	struct state *state = kind_of(NUMBER(regs)) == ZT_K_NONE ? 0 : followed();
 
 	if (state && state->kind != ZT_K_NONE)
 		finish(state, regs, state->kind, result);
