@@ -177,6 +177,44 @@ def test_another_users_link_where_everybody_may_write_is_not_followed(tmp_path: 
     assert secret.read_text() == "report"
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root: files of another user")
+def test_nothing_of_another_users_is_taken_where_everybody_may_write(tmp_path: Path) -> None:
+    # Whose the file stays could change a script that root runs next, and reads what goes through the pipe.
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    shared.chmod(0o1777)
+    (shared / "apply.sh").write_text("theirs")
+    os.mkfifo(shared / "pipe")
+    for name in ("apply.sh", "pipe"):
+        os.chown(shared / name, 65534, 65534)
+        with pytest.raises(InputError, match="is there and is of another user"):
+            files.check(shared / name)
+        with pytest.raises(InputError, match="is there and is of another user"):
+            files.write(shared / name, "text", executable=True)
+    assert (shared / "apply.sh").read_text() == "theirs"
+
+
+def test_a_link_that_is_put_there_after_the_look_is_not_followed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared, secret, look = tmp_path / "shared", tmp_path / "secret", Path.lstat
+    shared.mkdir()
+    shared.chmod(0o1777)
+    secret.write_text("mine")
+
+    def swapped(path: Path) -> os.stat_result:
+        try:
+            return look(path)
+        finally:
+            if path.name == "r.html" and not os.path.lexists(path):
+                path.symlink_to(secret)
+
+    monkeypatch.setattr(Path, "lstat", swapped)
+    files.write(shared / "r.html", "report")
+    assert secret.read_text() == "mine"
+    assert not (shared / "r.html").is_symlink() and (shared / "r.html").read_text() == "report"
+
+
 def test_a_directory_is_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="it is a directory; name a file"):
         files.write(tmp_path, "text")

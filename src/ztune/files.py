@@ -26,19 +26,17 @@ def writing(path: Path, executable: bool = False) -> Iterator[BinaryIO]:
     """Yield a file that becomes ``path`` at the end of the block; on an error all is as it was.
 
     A regular file is replaced in one step and keeps owner and permissions; behind a symbolic link, what it
-    points to is. A device, a pipe or a terminal is written to, never replaced. ``executable`` sets the
-    execute bits that the umask allows. Raises InputError with the reason.
+    points to. A device, a pipe or a terminal is written to, never replaced. In a directory that everybody may
+    write to, such as /tmp, nothing of another user's is taken. ``executable`` sets the execute bits that the
+    umask allows. Raises InputError with the reason.
     """
     try:
-        there = _look(path)
+        target, there = _look(path)
         if there is None or stat.S_ISREG(there.st_mode):
-            yield from _replacing(_target(path, there), there, executable)
+            yield from _replacing(target, there, executable)
         else:
             # In the kernel's buffer as soon as it is written: an error has to be seen here.
-            fd = os.open(path, os.O_WRONLY | os.O_NOCTTY | os.O_CLOEXEC)
-            with io.FileIO(fd, "wb") as raw, io.BufferedWriter(raw) as file:
-                if not os.path.samestat(os.fstat(fd), there):
-                    raise InputError(f"can't write {path}: something else has taken its place")
+            with io.FileIO(_opened(target, there), "wb") as raw, io.BufferedWriter(raw) as file:
                 yield file
     except OSError as error:
         raise unwritten(path, error) from None
@@ -50,10 +48,10 @@ def check(path: Path) -> bool:
     Raises InputError with the reason if ``writing`` can't succeed.
     """
     try:
-        there = _look(path)
+        target, there = _look(path)
         if there is not None and not stat.S_ISREG(there.st_mode):
             return False
-        folder = _target(path, there).parent
+        folder = target.parent
         if not folder.is_dir():
             raise InputError(f"can't write {path}: its directory does not exist")
         if not os.access(folder, os.W_OK | os.X_OK):
@@ -70,18 +68,46 @@ def umask() -> int:
     return now
 
 
-def _look(path: Path) -> os.stat_result | None:
-    """Return what is at ``path``, links followed; None without it. Raises InputError for what can't be it."""
-    link = path.lstat() if path.is_symlink() else None
-    if link is not None and not _ours(link, path.parent.stat()):
-        raise InputError(
-            f"can't write {path}: it is a symbolic link of another user in a directory that everybody may "
-            "write to; name the file itself"
-        )
+def _look(path: Path) -> tuple[Path, os.stat_result | None]:
+    """Return the name to write to, a link's target in place of the link, and what is there, None without it.
+
+    Looked at once: another user may put a link there a moment later, which must not be followed then. Raises
+    InputError for what can't be written to.
+    """
     try:
-        there = path.stat()
+        named = path.lstat()
     except FileNotFoundError:
-        return None
+        return path, None
+    if not _may_be_taken(named, path.parent.stat()):
+        what = "a symbolic link" if stat.S_ISLNK(named.st_mode) else "there and is"
+        raise InputError(
+            f"can't write {path}: it is {what} of another user in a directory that everybody may write to; "
+            "name another"
+        )
+    if not stat.S_ISLNK(named.st_mode):
+        return path, _writable(path, named)
+    target = Path(os.path.realpath(path))
+    try:
+        there = _writable(path, path.stat())
+    except FileNotFoundError:
+        return target, None
+    if not stat.S_ISREG(there.st_mode):
+        return path, there
+    # /proc/PID/fd/1 leads to files by more than a name, which need not be the file's any more.
+    if not (target.exists() and target.samefile(path)):
+        raise InputError(f"can't write {path}: what it leads to has no name any more")
+    return target, there
+
+
+def _may_be_taken(found: os.stat_result, folder: os.stat_result) -> bool:
+    """Say whether to write to what is there: as Linux does with fs.protected_symlinks, fs.protected_regular
+    and fs.protected_fifos, which may be off.
+    """
+    open_to_all = folder.st_mode & stat.S_ISVTX and folder.st_mode & stat.S_IWOTH
+    return not open_to_all or found.st_uid in (os.geteuid(), folder.st_uid)
+
+
+def _writable(path: Path, there: os.stat_result) -> os.stat_result:
     if stat.S_ISDIR(there.st_mode):
         raise InputError(f"can't write {path}: it is a directory; name a file")
     if stat.S_ISBLK(there.st_mode):
@@ -89,18 +115,15 @@ def _look(path: Path) -> os.stat_result | None:
     return there
 
 
-def _ours(link: os.stat_result, folder: os.stat_result) -> bool:
-    """Say whether to follow a link: as Linux does with fs.protected_symlinks, which may be off."""
-    open_to_all = folder.st_mode & stat.S_ISVTX and folder.st_mode & stat.S_IWOTH
-    return not open_to_all or link.st_uid in (os.geteuid(), folder.st_uid)
-
-
-def _target(path: Path, there: os.stat_result | None) -> Path:
-    target = Path(os.path.realpath(path))
-    # /proc/PID/fd/1 leads to files by more than a name, which need not be the file's any more.
-    if there is not None and not (target.exists() and target.samefile(path)):
-        raise InputError(f"can't write {path}: what it leads to has no name any more")
-    return target
+def _opened(path: Path, there: os.stat_result) -> int:
+    """Open the device or pipe ``there`` for writing; another one that has taken its place is not touched."""
+    seen = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    try:
+        if not os.path.samestat(os.fstat(seen), there):
+            raise InputError(f"can't write {path}: something else has taken its place")
+        return os.open(f"/proc/self/fd/{seen}", os.O_WRONLY | os.O_NOCTTY | os.O_CLOEXEC)
+    finally:
+        os.close(seen)
 
 
 def _replacing(target: Path, there: os.stat_result | None, executable: bool) -> Iterator[BinaryIO]:
