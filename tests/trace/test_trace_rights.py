@@ -283,3 +283,17 @@ def test_a_cut_recording_is_not_both_shared_and_with_content(tmp_path: Path) -> 
     with pytest.raises(InputError, match=r"recording\.json says both share and keep_samples"):
         recover(partial)
     assert [path.name for path in partial.iterdir()] == ["recording.json"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+def test_root_changes_no_trace_that_another_user_could_swap(theirs: Path, tmp_path: Path) -> None:
+    # Between reading and writing its manifest may become a link to any file of root's.
+    made = tb.build(tmp_path / "x.trace", EVENTS, tb.files(("/db", "data", 4096)))
+    trace = made.path.rename(theirs / "x.trace")
+    before = (trace / "trace.json").read_text()
+    done = CliRunner().invoke(
+        ztune, ["trace", "roles", str(trace), "--role", "/db=wal"], standalone_mode=False
+    )
+    assert isinstance(done.exception, InputError)
+    assert "so root writes no trace there; change it as the user whose it is" in str(done.exception)
+    assert (trace / "trace.json").read_text() == before

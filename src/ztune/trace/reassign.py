@@ -170,7 +170,14 @@ def told_unasked(trace: Trace, given: Sequence[RoleRule] = ()) -> tuple[Trace, s
 
 
 def check_changeable(trace: Trace) -> None:
-    """Raise InputError where `change` can't write ``trace``: before the work whose result it writes."""
+    """Raise InputError where `change` can't write ``trace``: before the work whose result it writes.
+
+    Root writes into no trace that somebody else can change: its manifest may be a link by then.
+    """
+    rights.require_closed(
+        trace.path,
+        "change it as the user whose it is; `ztune screen --role` takes other roles and leaves it as it is",
+    )
     try:
         files.check(trace.path / MANIFEST)
     except InputError as error:
@@ -187,6 +194,7 @@ def change(trace: Trace, manifest: Manifest) -> Trace:
 
     Runs of the trace as it was can't be resumed then. Raises InputError where it can't be written.
     """
+    check_changeable(trace)
     files.write(trace.path / MANIFEST, manifest.to_json())
     left = {sample.file for sample in manifest.samples}
     for sample in trace.manifest.samples:
