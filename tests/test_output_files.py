@@ -187,9 +187,9 @@ def test_nothing_of_another_users_is_taken_where_everybody_may_write(tmp_path: P
     os.mkfifo(shared / "pipe")
     for name in ("apply.sh", "pipe"):
         os.chown(shared / name, 65534, 65534)
-        with pytest.raises(InputError, match="is there and is of another user"):
+        with pytest.raises(InputError, match="a file or pipe of another user"):
             files.check(shared / name)
-        with pytest.raises(InputError, match="is there and is of another user"):
+        with pytest.raises(InputError, match="a file or pipe of another user"):
             files.write(shared / name, "text", executable=True)
     assert (shared / "apply.sh").read_text() == "theirs"
 
@@ -251,3 +251,19 @@ def test_every_command_that_writes_a_file_leaves_a_device_in_place(
         done = CliRunner().invoke(ztune, [*words, flag, str(device)], standalone_mode=False)
         assert done.exception is None, done.exception
         assert stat.S_ISCHR(device.lstat().st_mode), flag
+
+
+def test_what_has_no_end_is_read_no_further_than_such_a_file_is_long(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"12345")
+    assert files.read(tmp_path / "file", 5) == b"12345"
+    with pytest.raises(InputError, match="has more than 0 MiB, so it is another kind of file"):
+        files.read(tmp_path / "file", 4)
+    (tmp_path / "zero").symlink_to("/dev/zero")
+    for words in (
+        ("apply", "--undo", str(tmp_path / "zero")),
+        ("observe", "--seconds", "1", "--hosts", str(tmp_path / "zero")),
+        ("observe", "--from", str(tmp_path / "zero"), "--format", "ztune"),
+    ):
+        done = CliRunner().invoke(ztune, words, standalone_mode=False)
+        assert isinstance(done.exception, InputError), words
+        assert "zero has more than" in str(done.exception), words

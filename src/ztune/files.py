@@ -1,4 +1,6 @@
-"""Writing a file that the user named: whole or not at all, and never anything else in its place."""
+"""Files that the user named: written whole or not at all, and never anything else in their place; read no
+further than such a file can be long.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +14,20 @@ from pathlib import Path
 from typing import BinaryIO
 
 from ztune.errors import InputError, unwritten
+
+MOST = 64 << 20
+"""Bytes that are read of a file: those that the user writes or ztune made are far smaller."""
+
+
+def read(path: Path, most: int = MOST) -> bytes:
+    """Return what is in ``path``. Raises InputError for more than ``most`` bytes, as of a link to /dev/zero,
+    whose size says nothing; OSError where it can't be read.
+    """
+    with path.open("rb") as file:
+        content = file.read(most + 1)
+    if len(content) > most:
+        raise InputError(f"{path} has more than {most >> 20} MiB, so it is another kind of file")
+    return content
 
 
 def write(path: Path, content: str | bytes, executable: bool = False) -> None:
@@ -79,10 +95,10 @@ def _look(path: Path) -> tuple[Path, os.stat_result | None]:
     except FileNotFoundError:
         return path, None
     if not _may_be_taken(named, path.parent.stat()):
-        what = "a symbolic link" if stat.S_ISLNK(named.st_mode) else "there and is"
+        what = "a symbolic link" if stat.S_ISLNK(named.st_mode) else "a file or pipe"
         raise InputError(
-            f"can't write {path}: it is {what} of another user in a directory that everybody may write to; "
-            "name another"
+            f"can't write {path}: it is {what} of another user in a directory that everybody may write to;"
+            " name one that is yours, or another directory"
         )
     if not stat.S_ISLNK(named.st_mode):
         return path, _writable(path, named)

@@ -236,9 +236,18 @@ def test_times_of_a_wall_clock_are_refused(tmp_path: Path) -> None:
     """A replay would go through all the years since 1970."""
     write = {"op": Op.WRITE, "file": 1, "t": 1_800_000_000 * 10**9, "offset": 0, "size": 10}
     trace = build(tmp_path / "a.trace", [write], FILES)
-    with pytest.raises(InputError, match=r"a\.trace has an event 57\.0 years after it began"):
+    with pytest.raises(InputError, match=r"a\.trace has an event that ends 57\.0 years after it began"):
         export_ops(trace, tmp_path / "ops.bin")
     assert not (tmp_path / "ops.bin").exists()
+
+
+def test_a_call_of_years_is_refused(tmp_path: Path) -> None:
+    """A replay would go through them without an end in sight."""
+    for dur in (2 * 365 * 86_400 * 10**9, 2**63 - 1):
+        write = {"op": Op.WRITE, "file": 1, "t": 10, "dur": dur, "offset": 0, "size": 10}
+        trace = build(tmp_path / f"{dur}.trace", [write], FILES)
+        with pytest.raises(InputError, match=r"has an event that ends \d+\.\d years after it began"):
+            export_ops(trace, tmp_path / "ops.bin")
 
 
 def test_too_many_threads_at_once(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
 
+from ztune import files
 from ztune.advice.host import CommandError, Host, HostProperty, canonical
 from ztune.advice.plan import Plan, PropertyChange
 from ztune.errors import InputError, ZtuneError
@@ -22,7 +23,6 @@ from ztune.onhost.properties import PROPERTIES
 from ztune.study import DurabilityClass
 
 Say = Callable[[str], None]
-_MAX_BYTES = 4 << 20
 
 
 class UndoEntry(BaseModel):
@@ -131,9 +131,7 @@ def write_undo(undo: UndoFile, path: Path) -> None:
 def read_undo(path: Path) -> UndoFile:
     """Return the undo file at ``path``. Raises InputError with one sentence."""
     try:
-        if path.stat().st_size > _MAX_BYTES:
-            raise InputError(f"{path} is too large for an undo file of ztune")
-        raw: Any = json.loads(path.read_text(encoding="utf-8"))
+        raw: Any = json.loads(files.read(path))
     except OSError as error:
         raise InputError(f"{path} can't be read: {error.strerror}") from None
     except (ValueError, RecursionError):

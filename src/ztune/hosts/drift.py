@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from ztune import files
 from ztune.advice.commands import settable
 from ztune.advice.host import canonical
 from ztune.advice.plan import stays
@@ -49,7 +50,7 @@ def read_expected(path: Path) -> ExpectedLayout:
     Raises InputError for anything else.
     """
     try:
-        raw = json.loads(path.read_text("utf-8"))
+        raw = json.loads(files.read(path))
     except OSError as error:
         raise InputError(f"{path} can't be read: {error.strerror}") from None
     except (ValueError, RecursionError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from ztune import files
 from ztune.errors import InputError
 from ztune.places.ssh import parse_url
 
@@ -29,7 +30,7 @@ def read_hosts(path: Path) -> tuple[ListedHost, ...]:
     is there twice, with its number.
     """
     try:
-        lines = path.read_text("utf-8").splitlines()
+        lines = files.read(path).decode().splitlines()
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
         raise InputError(f"the hosts in {path} can't be read: {why}") from None

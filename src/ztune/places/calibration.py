@@ -134,13 +134,13 @@ def _here() -> str:
 def read(path: Path) -> ProcessorRates:
     """Read a file of ``ztune doctor --processor``. Raises InputError with what is wrong in it."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = files.read(path).decode()
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is no text"
         raise InputError(f"can't read the calibration {path}: {reason}") from None
     try:
         given = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(
             f"the calibration {path} is cut short or no JSON ({error}); "
             "`ztune doctor --processor FILE` makes one"

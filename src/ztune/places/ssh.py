@@ -113,7 +113,7 @@ def parse_url(url: str) -> tuple[str, str, int | None]:
         host = parts.netloc.rpartition("@")[2].partition(":")[0] if "[" not in url else parts.hostname or ""
     except ValueError:  # a bracket without its other, a port that is no number
         parts, port, user, host = urlsplit(""), None, "", ""
-    plain = re.compile(r"[A-Za-z0-9_.:%][A-Za-z0-9_.:%-]*")
+    plain = re.compile(r"[A-Za-z0-9_.:%][A-Za-z0-9_.:%-]{0,254}")  # no name is longer: RFC 1035, 2.3.4
     if (
         parts.scheme != "ssh"
         or not plain.fullmatch(host)

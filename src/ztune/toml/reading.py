@@ -11,6 +11,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from ztune import files
 from ztune.errors import InputError
 from ztune.onhost.fields import KeyedError
 from ztune.onhost.words import suggest
@@ -42,11 +43,7 @@ class Hints:
 def read_toml(path: Path) -> tuple[dict[str, Any], str]:
     """Return the parsed TOML of ``path`` and its text. Raises InputError."""
     try:
-        with path.open("rb") as file:
-            read = file.read(_MAX_BYTES + 1)
-        if len(read) > _MAX_BYTES:
-            raise InputError(f"{path} has more than {_MAX_BYTES >> 20} MiB; it is no study or profile")
-        text = read.decode("utf-8-sig")  # editors of Windows begin a file with a mark
+        text = files.read(path, _MAX_BYTES).decode("utf-8-sig")  # editors of Windows begin a file with a mark
     except OSError as error:
         raise InputError(f"{path} can't be read: {error.strerror}") from None
     except UnicodeDecodeError:

@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
+from ztune import files
 from ztune.errors import InputError
 from ztune.onhost.words import Role
 from ztune.trace.schema import FORMAT, VERSION
@@ -21,6 +22,7 @@ from ztune.trace.schema import FORMAT, VERSION
 MANIFEST = "trace.json"
 EVENTS_FILE = "events.parquet"
 PARTIAL = ".partial"  # of what is not whole yet
+MOST_MANIFEST = 1 << 30  # bytes: of a million files with long names
 INT64_MAX = 2**63 - 1
 RECORDSIZES = (4096, 8192, 16384, 32768, 65536, 131072, 1 << 20)
 """Bytes of the records in which it is measured how files compress, and for which replay has content."""
@@ -285,7 +287,7 @@ def parse(text: str | bytes, where: str | Path) -> Manifest:
 def read(path: Path) -> Manifest:
     """Read and check the manifest file at ``path``; raises InputError."""
     try:
-        return parse(path.read_bytes(), path)
+        return parse(files.read(path, MOST_MANIFEST), path)
     except OSError as error:
         raise InputError(f"can't read {path}: {error.strerror}") from None
 

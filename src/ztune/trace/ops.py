@@ -131,10 +131,12 @@ def export_ops(trace: Trace, path: Path | str) -> OpsInfo:
     later: list[tuple[Ints, Ints]] = []  # places and blank tails that a later part decides
     for part in trace.parts("t", "dur", "tid", "op", "file", "file2", "offset", "size"):
         names.add(part)
-        if len(part["t"]) and (last := int(part["t"][-1])) > YEAR_NS:
+        # Not their sum, which may be more than 64 bits hold.
+        last = max(int(part[name].max(initial=0)) for name in ("t", "dur"))
+        if last > YEAR_NS:
             raise InputError(
-                f"the trace {trace.path} has an event {last / YEAR_NS:.1f} years after it began, and a"
-                " replay goes through all that time; its t are to count from when the trace began"
+                f"the trace {trace.path} has an event that ends {last / YEAR_NS:.1f} years after it began,"
+                " and a replay goes through all that time; its t are to count from when the trace began"
             )
         chosen = np.flatnonzero(_replayed(part, new_id))
         threads.add(_joined(part["tid"][chosen], joined), part["t"][chosen], part["dur"][chosen])

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Protocol
 
+from ztune import files
 from ztune.errors import InputError
 from ztune.observe.sources.collect import Collected
 from ztune.observe.sources.figures import LARGEST
@@ -89,9 +90,7 @@ class Source:
     def text(self) -> str:
         """Return all of it, for JSON; raises InputError."""
         try:
-            if self.path.stat().st_size > MOST_JSON:
-                raise InputError(f"{self.path} is larger than {MOST_JSON >> 20} MiB, too large for JSON")
-            return self.path.read_text("utf-8-sig", errors="replace")
+            return files.read(self.path, MOST_JSON).decode("utf-8-sig", errors="replace")
         except OSError as error:
             raise InputError(f"can't read {self.path}: {error.strerror}") from None
 
