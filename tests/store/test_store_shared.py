@@ -137,6 +137,7 @@ def test_copies_of_nothing_are_refused(team: str, tmp_path: Path) -> None:
 def test_what_cannot_be_reached_is_one_sentence_without_the_password(home: Path) -> None:
     for url, says in (
         ("postgresql://me:secret@127.0.0.1:1/x", "can't be reached"),
+        ("postgresql://127.0.0.1:1/x?user=me&password=secret&sslpassword=secret", "1/x?user=me can't"),
         ("postgresql://me:secret@[::1", "is no URL of a database"),
         ("mysql://me:secret@db/x", "mysql://… is of no kind that ztune knows"),
     ):

@@ -24,6 +24,10 @@ OLD_STATE = "/var/tmp/ztune"
 far as nobody but root could have written it.
 """
 CLOSE_S = 60.0
+_MOST_LINE = 64 << 20
+"""Bytes of a line: a result has its series beside it, so that it is far shorter."""
+_SAID = 2000
+"""Bytes of a line of stderr."""
 
 
 class Lost(ZtuneError):
@@ -151,8 +155,8 @@ class ProcessChannel:
     def _read_errors(self) -> None:
         assert self._process.stderr is not None
         with contextlib.suppress(ValueError):  # closed under us, at the end
-            for raw in self._process.stderr:
-                self._said.append(raw.decode(errors="replace").rstrip("\n")[:2000])
+            while raw := self._process.stderr.readline(_SAID):
+                self._said.append(raw.decode(errors="replace").rstrip("\n"))
 
     def send(self, line: str) -> None:
         """Send one line. A program that no longer reads has said why, or ``wait`` tells."""
@@ -164,7 +168,9 @@ class ProcessChannel:
     def lines(self) -> Iterator[str]:
         """Yield its lines. Raises Lost."""
         assert self._process.stdout is not None
-        for raw in self._process.stdout:
+        while raw := self._process.stdout.readline(_MOST_LINE):
+            if len(raw) == _MOST_LINE:
+                raise Lost(f"a line of its answer is longer than {_MOST_LINE >> 20} MiB")
             yield raw.decode(errors="replace").rstrip("\n")
         self.wait()
 

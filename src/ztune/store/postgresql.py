@@ -74,7 +74,9 @@ class PostgresConnection:
             raise InputError(
                 "ZTUNE_STORE is no URL of a database; write postgresql://USER@HOST/DATABASE"
             ) from None
-        self.path = parsed.set(drivername="postgresql").render_as_string(hide_password=True)
+        # libpq takes passwords there, too.
+        shown = parsed.difference_update_query([name for name in parsed.query if "password" in name])
+        self.path = shown.set(drivername="postgresql").render_as_string(hide_password=True)
         try:
             engine = sa.create_engine(
                 parsed,

@@ -110,3 +110,12 @@ def test_an_error_of_a_write_names_what_was_to_be_made(tmp_path: Path) -> None:
     assert str(said) == (
         f"{where}: it can't be written: No space left on device; make room there, then run it again"
     )
+
+
+def test_a_lock_that_is_a_link_empties_nothing(tmp_path: Path) -> None:
+    precious = tmp_path / "precious"
+    precious.write_text("irreplaceable")
+    (tmp_path / "x.lock").symlink_to(precious)
+    with pytest.raises(OSError, match="symbolic links"), shared_files.locked(tmp_path / "x.lock"):
+        pass
+    assert precious.read_text() == "irreplaceable"

@@ -18,6 +18,7 @@ from pathlib import Path
 from ztune.errors import naming
 
 _PARTIAL = ".partial"
+_LOCK = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 @contextmanager
@@ -31,7 +32,8 @@ def locked(
     """
     how = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
     while True:
-        with path.open("w") as file:
+        # A store that the user named may lie where somebody else can put a link: it would be emptied.
+        with os.fdopen(os.open(path, _LOCK, 0o666), "w") as file:
             try:
                 fcntl.flock(file, how | fcntl.LOCK_NB)
             except BlockingIOError:
