@@ -173,14 +173,25 @@ static void drop_conn(server_t *s, conn_t *c)
 	conn_free(c);
 }
 
+/* The guest has the file, too: closed here alone, it would be watched on. Returns false if it can't be watched. */
+static bool watch_kicks(server_t *s, int kicks)
+{
+	struct epoll_event word = {.events = EPOLLIN, .data.ptr = &s->kicks};
+
+	if (s->kicks >= 0)
+		(void)epoll_ctl(s->poll, EPOLL_CTL_DEL, s->kicks, NULL);
+	s->kicks = kicks;
+	return kicks < 0 || epoll_ctl(s->poll, EPOLL_CTL_ADD, kicks, &word) == 0;
+}
+
 static void drop_guest(server_t *s)
 {
 	if (s->guest == NULL)
 		return;
+	(void)watch_kicks(s, -1);
 	device_orphan(&s->device, s->guest);
 	vhost_free(s->guest);
 	s->guest = NULL;
-	s->kicks = -1;
 }
 
 static void cut(server_t *s)
@@ -268,26 +279,22 @@ static void accept_guest(server_t *s)
 /* A message, or word of requests; a guest that is gone has lost its disk's power. Returns false then. */
 static bool serve_guest(server_t *s, bool message, int64_t now)
 {
-	struct epoll_event word = {.events = EPOLLIN, .data.ptr = &s->kicks};
 	uint64_t times;
-	int kicks;
 
-	if (!message)
+	if (message)
+		(void)watch_kicks(s, -1); /* a message may close it */
+	else
 		(void)!read(s->kicks, &times, sizeof(times));
 	if (message ? !vhost_message(s->guest, &s->device, now) : !vhost_take(s->guest, &s->device, now)) {
 		cut(s);
 		return false;
 	}
-	kicks = vhost_kicks(s->guest);
-	if (kicks == s->kicks)
+	if (!message)
 		return true;
-	/* One that was closed is watched no more. */
-	s->kicks = kicks;
-	if (kicks >= 0 && epoll_ctl(s->poll, EPOLL_CTL_ADD, kicks, &word) != 0) {
+	if (!watch_kicks(s, vhost_kicks(s->guest)))
 		cut(s); /* the guest gave a file */
-		return false;
-	}
-	return true;
+	/* Of another that was watched there may be word. */
+	return false;
 }
 
 /* One line in, one line out. The other end is ours: it sends its line at once. */

@@ -91,6 +91,19 @@ def test_only_what_was_flushed_survives_a_guest_that_is_gone(
     assert again.do(vhost.IN, 16, length=4096) == bytes(4096)
 
 
+def test_word_of_a_guest_that_was_dropped_is_not_heard(
+    start: Start, connect: Connect, flash: FlashProfile
+) -> None:
+    # The guest has the eventfd, too, so that it stays watched after the disk has closed its own.
+    disk = start(flash)
+    guest = connect(disk)
+    guest.do(vhost.OUT, 0, b"a" * 512)
+    disk.cut()
+    os.eventfd_write(guest.kick, 1)
+    assert disk.stats()["cache"]["cuts"] == 1
+    assert connect(disk).do(vhost.IN, 0, length=512) == bytes(512)
+
+
 def test_a_disk_is_in_one_guest(start: Start, connect: Connect, flash: FlashProfile) -> None:
     disk = start(flash)
     guest = connect(disk)
