@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -193,6 +194,21 @@ def test_an_openzfs_that_is_none_is_one_sentence(
     monkeypatch.setattr(native, "openzfs_here", lambda: "")
     done = CliRunner().invoke(ztune, ["setup", "openzfs", *words])
     assert isinstance(done.exception, InputError) and said in str(done.exception)
+
+
+@needs_fio
+def test_what_lies_where_setup_is_called_is_not_run(
+    bare: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # `python -m` looks there first; Maven takes `.mvn` and `pom.xml` from there.
+    theirs = tmp_path / "theirs"
+    theirs.mkdir()
+    (theirs / "pip.py").write_text(f"open({str(tmp_path / 'run')!r}, 'w')")
+    monkeypatch.chdir(theirs)
+    plan = setup.plan("fio")
+    pip = setup.Step((sys.executable, "-m", "pip", "--version"), "asks")
+    setup.carry_out(replace(plan, steps=(pip, *plan.steps)), lambda _step: None)
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_command_that_fails_is_told_with_its_last_words(bare: Path) -> None:

@@ -99,6 +99,9 @@ def test_the_command_on_cores_of_this_machine(
 ) -> None:
     monkeypatch.setenv("ZTUNE_ENGINE", str(STAND_IN))
     trace = make_trace(tmp_path / "t.trace")
+    # What lies where it is called, such as in /tmp, is no part of its workers.
+    (tmp_path / "multiprocessing.py").write_text("raise SystemExit('it was run')")
+    monkeypatch.chdir(tmp_path)
     code, _, err = invoke("screen", str(trace.path), "--budget", "1", "--on", "local-cluster:1")
     assert code == 0, err
     assert "fleet tls://127.0.0.1:" in err and "1 at a time" in err

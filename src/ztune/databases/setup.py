@@ -291,6 +291,8 @@ def _run(argv: tuple[str, ...], environ: Mapping[str, str], *, shown: bool = Fal
     try:
         done = subprocess.run(
             argv,
+            # Where ztune was called pip would load a `pip.py`, and Maven a `.mvn`, that anybody put there.
+            cwd="/",
             stdin=subprocess.DEVNULL,
             stdout=_STDERR if shown else subprocess.PIPE,
             stderr=_STDERR if shown else subprocess.STDOUT,

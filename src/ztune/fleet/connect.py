@@ -138,6 +138,9 @@ def _local_cluster(address: FleetAddress, held: contextlib.ExitStack) -> tuple[s
             f"--on {address.text} needs cryptography, which is not installed here: pip install 'ztune[fleet]'"
         ) from None
     cores = len(os.sched_getaffinity(0))
+    # Workers are begun by `python -c`, which would load what anybody put where ztune was called.
+    os.environ["PYTHONSAFEPATH"] = "1"
+    held.callback(os.environ.pop, "PYTHONSAFEPATH", None)
     cluster = LocalCluster(
         n_workers=address.workers or cores,
         threads_per_worker=1,
