@@ -258,7 +258,7 @@ def _holes(kept: _Role, until: float) -> None:
             del kept.holed[done:]
             return
         with suppress(OSError):
-            fd = noatime.open_file(path, os.O_NOFOLLOW)
+            fd = noatime.open_regular(path, os.O_NOFOLLOW)
             try:
                 if size := _hole_bytes(fd):
                     kept.files.sparse += 1

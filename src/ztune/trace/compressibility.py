@@ -182,7 +182,7 @@ def _extents(path: str) -> Iterator[_Extent]:
         if status.st_blocks * 512 >= status.st_size // 2:
             yield _Extent(path, 0, status.st_size)
             return
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        fd = noatime.open_regular(path, os.O_NOFOLLOW)
     except OSError:
         return
     try:

@@ -26,15 +26,17 @@ def open_file(path: str | os.PathLike[str], flags: int = 0) -> int:
         return os.open(path, wanted)
 
 
-def open_regular(path: str | os.PathLike[str]) -> int:
+def open_regular(path: str | os.PathLike[str], flags: int = 0) -> int:
     """Open a regular file for reading, and return the descriptor; others may have named or put it there.
+
+    ``flags``: with O_NOFOLLOW a link is no regular file.
 
     Raises:
         OSError: it can't be opened, is a device, FIFO or directory, or one of the kernel's own files; or a
             link to it is of somebody to whom it does not belong.
     """
     # Not opened yet: to open a device, such as a watchdog, may do something.
-    seen = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    seen = os.open(path, os.O_PATH | os.O_CLOEXEC | flags)
     try:
         found, link, own = os.fstat(seen), os.lstat(path), f"/proc/self/fd/{seen}"
         if not stat.S_ISREG(found.st_mode) or str(Path(own).readlink()).startswith(("/proc/", "/sys/")):
@@ -66,10 +68,10 @@ def beginning(path: str | os.PathLike[str], size: int) -> bytes:
 def part(path: str | os.PathLike[str], offset: int, size: int) -> bytes:
     """Return ``size`` bytes of a file from ``offset``, fewer at its end; none where it can't be read.
 
-    What has become a symbolic link is not read.
+    What has become a symbolic link, or is no regular file any more, is not opened.
     """
     try:
-        fd = open_file(path, os.O_NOFOLLOW)
+        fd = open_regular(path, os.O_NOFOLLOW)
     except OSError:
         return b""
     try:
