@@ -187,9 +187,9 @@ def test_nothing_of_another_users_is_taken_where_everybody_may_write(tmp_path: P
     os.mkfifo(shared / "pipe")
     for name in ("apply.sh", "pipe"):
         os.chown(shared / name, 65534, 65534)
-        with pytest.raises(InputError, match="a file or pipe of another user"):
+        with pytest.raises(InputError, match="it is something of another user"):
             files.check(shared / name)
-        with pytest.raises(InputError, match="a file or pipe of another user"):
+        with pytest.raises(InputError, match="it is something of another user"):
             files.write(shared / name, "text", executable=True)
     assert (shared / "apply.sh").read_text() == "theirs"
 

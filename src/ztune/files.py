@@ -77,6 +77,13 @@ def check(path: Path) -> bool:
     return there is not None
 
 
+def check_folder(path: Path) -> None:
+    """Raise InputError where ``path``, a folder that is there, is not to be written into: what is another
+    user's in a directory that everybody may write to, could have links in it.
+    """
+    _require_ours(path, path.lstat())
+
+
 def umask() -> int:
     """Return this process's umask, which can only be read by setting it."""
     now = os.umask(0o077)
@@ -94,12 +101,7 @@ def _look(path: Path) -> tuple[Path, os.stat_result | None]:
         named = path.lstat()
     except FileNotFoundError:
         return path, None
-    if not _may_be_taken(named, path.parent.stat()):
-        what = "a symbolic link" if stat.S_ISLNK(named.st_mode) else "a file or pipe"
-        raise InputError(
-            f"can't write {path}: it is {what} of another user in a directory that everybody may write to;"
-            " name one that is yours, or another directory"
-        )
+    _require_ours(path, named)
     if not stat.S_ISLNK(named.st_mode):
         return path, _writable(path, named)
     target = Path(os.path.realpath(path))
@@ -115,12 +117,19 @@ def _look(path: Path) -> tuple[Path, os.stat_result | None]:
     return target, there
 
 
-def _may_be_taken(found: os.stat_result, folder: os.stat_result) -> bool:
-    """Say whether to write to what is there: as Linux does with fs.protected_symlinks, fs.protected_regular
-    and fs.protected_fifos, which may be off.
+def _require_ours(path: Path, found: os.stat_result) -> None:
+    """Raise InputError for what is another user's in a directory that everybody may write to.
+
+    As Linux has it with fs.protected_symlinks, fs.protected_regular and fs.protected_fifos, which may be off.
     """
+    folder = path.parent.stat()
     open_to_all = folder.st_mode & stat.S_ISVTX and folder.st_mode & stat.S_IWOTH
-    return not open_to_all or found.st_uid in (os.geteuid(), folder.st_uid)
+    if open_to_all and found.st_uid not in (os.geteuid(), folder.st_uid):
+        what = "a symbolic link" if stat.S_ISLNK(found.st_mode) else "something"
+        raise InputError(
+            f"can't write {path}: it is {what} of another user in a directory that everybody may write to;"
+            " name one that is yours, or another directory"
+        )
 
 
 def _writable(path: Path, there: os.stat_result) -> os.stat_result:

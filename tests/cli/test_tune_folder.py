@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
@@ -37,6 +38,23 @@ def test_a_cut_tune_leaves_what_others_put_into_its_folder(
     CliRunner().invoke(ztune, ["tune", "sqlite", "--out", str(out)])
     assert out.exists() == bool(note)
     assert not note or (out / note).read_text() == "mine"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root: a folder of another user")
+def test_a_folder_that_another_user_put_into_an_open_directory_is_not_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The name is known beforehand: links in it would be followed, and apply.sh be theirs to change.
+    tmp_path.chmod(0o1777)
+    theirs = tmp_path / "ztune-sqlite"
+    theirs.mkdir()
+    os.chown(theirs, 65534, 65534)
+    monkeypatch.setattr(_tune, "record_workload", Mock(side_effect=KeyboardInterrupt))
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(ztune, ["tune", "sqlite"], standalone_mode=False)
+    assert isinstance(done.exception, InputError)
+    assert "ztune-sqlite: it is something of another user" in str(done.exception)
+    assert theirs.is_dir() and not [*theirs.iterdir()]
 
 
 def test_a_recording_whose_job_was_not_done_is_removed(

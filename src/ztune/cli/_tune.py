@@ -148,6 +148,7 @@ def tune(asked: TuneOptions, trying: Trying | None) -> Tuned:
     made_out = not asked.folder.exists()
     try:
         asked.folder.mkdir(parents=True, exist_ok=True)
+        files.check_folder(asked.folder)
     except OSError as error:
         raise InputError(f"can't make the folder {asked.folder}: {error.strerror}") from None
     done = False
