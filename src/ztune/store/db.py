@@ -8,13 +8,13 @@ import os
 import secrets
 import socket
 import sqlite3
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
 from importlib import resources
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from ztune import output, paths
 from ztune.errors import InputError, ZtuneError
@@ -25,6 +25,7 @@ from ztune.store.records import Run, SeriesRef, Trial
 from ztune.study import Layout, Objective, Study
 from ztune.study.layout import parse_layout
 
+_Made = TypeVar("_Made")
 _ID_ALPHABET = "23456789abcdefghjkmnpqrstuvwxyz"  # no 0/o, 1/i/l
 _ORIGIN = 3  # the version that gave a store its id
 _RUN_JSON = (
@@ -596,6 +597,24 @@ def _insert(
     return int(db.execute(sql, tuple(row.values())).fetchone()[0])
 
 
+def _understood(made: Callable[[Any], _Made]) -> Callable[[Any], _Made]:
+    """Have ``made`` raise InputError, which names the row, for one that no ztune has written so."""
+
+    @functools.wraps(made)
+    def understood(row: Any) -> _Made:
+        try:
+            return made(row)
+        except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
+            why = str(error).partition("\n")[0]
+            raise InputError(
+                f"{made.__name__.strip('_')} {row['id']} of the results database is damaged: {why}; "
+                "set ZTUNE_HOME, or ZTUNE_STORE, for another database"
+            ) from None
+
+    return understood
+
+
+@_understood
 def _run(row: Any) -> Run:
     values = {key: row[key] for key in row.keys() if key != "seq"}  # noqa: SIM118 - Row iterates values
     values.update({key: json.loads(values[key]) for key in _RUN_JSON})
@@ -612,6 +631,7 @@ def _layout(text: str) -> Layout:
     return parse_layout(json.loads(text))
 
 
+@_understood
 def _trial(row: Any) -> Trial:
     values = {key: row[key] for key in row.keys()}  # noqa: SIM118
     values["layout"] = _layout(values["layout"])
