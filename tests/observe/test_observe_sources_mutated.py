@@ -167,3 +167,13 @@ def test_bytes_that_are_not_utf_8(reader: str, tmp_path: Path) -> None:
             assert str(error).isprintable()
         else:
             json.dumps(seen.to_json(), ensure_ascii=False).encode()
+
+
+def test_a_series_with_more_or_fewer_values_than_times_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "out.json"
+    for times in ([], [0.0], [0.0, 1.0, 2.0]):
+        document = whole()
+        document["series"]["disk:sda"]["t"] = times
+        path.write_text(json.dumps(document))
+        with pytest.raises(InputError, match=rf"busy_share has 2 values at {len(times)} times"):
+            read_files([path])

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from ztune.onhost.look.reading import ObservedDatabase
 
@@ -101,6 +101,13 @@ class Series(Part):
     columns: dict[str, list[float]]
     whole: dict[str, float] = {}
     """The columns over the whole window at once: exact where a mean of the points would not be."""
+
+    @model_validator(mode="after")
+    def _as_long(self) -> Series:
+        for name, values in self.columns.items():
+            if len(values) != len(self.t):
+                raise ValueError(f"{name} has {len(values)} values at {len(self.t)} times")
+        return self
 
 
 class ObservedDisk(Part):
