@@ -245,3 +245,9 @@ def test_the_guard_sees_what_it_should() -> None:
     text = "import rich\nfrom rich.console import Console, Group\nfrom rich.markup import escape\nprint(1)\n"
     text += "from rich import box, print\nimport sys\nsys.stdout.write('')\nclick.echo('')\n"
     assert len(around(ast.parse(text))) == 7
+
+
+def test_a_line_break_in_a_name_begins_no_line_of_ours(capsys: pytest.CaptureFixture[str]) -> None:
+    output.note("no /srv/pg\nztune: all is well")
+    output.warn(InputError("of a\nb\x1b[31m"))
+    assert capsys.readouterr().err == ("ztune: no /srv/pg\\nztune: all is well\nwarning: of a\\nb\\x1b[31m\n")

@@ -72,6 +72,16 @@ def echo(text: str = "", *, err: bool = False, nl: bool = True) -> None:
     click.echo(shown(text), file=sys.stderr if err else sys.stdout, nl=nl)
 
 
+def note(text: object) -> None:
+    """Print one line of ztune's own to stderr: a line break in a name begins no other."""
+    echo(f"ztune: {line(text)}", err=True)
+
+
+def warn(text: object) -> None:
+    """Print a warning to stderr, on one line as ``note`` has it."""
+    echo(f"warning: {line(text)}", err=True)
+
+
 def paragraph(text: str) -> None:
     """Print a sentence to stdout, on a terminal broken between words."""
     console = Console(highlight=False)

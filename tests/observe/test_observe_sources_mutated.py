@@ -177,3 +177,11 @@ def test_a_series_with_more_or_fewer_values_than_times_is_refused(tmp_path: Path
         path.write_text(json.dumps(document))
         with pytest.raises(InputError, match=rf"busy_share has 2 values at {len(times)} times"):
             read_files([path])
+
+
+def test_a_series_of_nothing_but_negative_values_is_not_drawn(tmp_path: Path) -> None:
+    path = tmp_path / "out.json"
+    document = whole()
+    document["series"]["disk:sda"]["columns"]["busy_share"] = [-1.0, 0.0]
+    path.write_text(json.dumps(document))
+    check(path, shown=True)

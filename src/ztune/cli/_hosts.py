@@ -143,7 +143,7 @@ def watch(
         return None
     server = metrics.serve(listen)
     shown = f"[{listen[0]}]" if ":" in listen[0] else listen[0]
-    output.echo(f"ztune: metrics at http://{shown}:{listen[1]}/metrics until Ctrl-C", err=True)
+    output.note(f"metrics at http://{shown}:{listen[1]}/metrics until Ctrl-C")
     try:
         while True:
             began = time.monotonic()

@@ -20,13 +20,13 @@ def say_notes(study: Study, budget: int, unused: Iterable[str]) -> None:
     come of it.
     """
     for note in (*study.notes, *feasible.check(study, budget), *unused):
-        output.echo(f"ztune: {note}", err=True)
+        output.note(note)
 
 
 def say_advice(found: StudyBeside) -> Study:
     """Return the study in ``found``, and say on stderr what its sets of advice leave out."""
     for note in found.notes:
-        output.echo(f"ztune: {note}", err=True)
+        output.note(note)
     return found.study
 
 

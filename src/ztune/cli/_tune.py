@@ -204,10 +204,10 @@ def _say_offers(asked: TuneOptions, offered: Sequence[Offer], limit: int) -> Non
         more = "another recording" if count == 1 else f"up to {count} more recordings"
         names = " or ".join(offers.words(one) for one in offered[:count])
         said = f"at the end {names} is tried on top of the layout found"
-        output.echo(f"ztune: {said}, which takes {more}; --settings 0 leaves it out", err=True)
+        output.note(f"{said}, which takes {more}; --settings 0 leaves it out")
     elif asked.settings:
         said = f"no setting of its database is known to be worth trying for {asked.workload}"
-        output.echo(f"ztune: {said} as it is set, or its study varies them", err=True)
+        output.note(f"{said} as it is set, or its study varies them")
 
 
 def _try_offers(
@@ -251,7 +251,7 @@ def _try_offers(
                 tried.append(text)
             except ZtuneError as error:  # the answer without it stands
                 left_out[text] = str(error)
-                output.echo(f"ztune: {text} is left out: {error}", err=True)
+                output.note(f"{text} is left out: {error}")
     own = registry.settings_of(asked.workload, parameters)
     now = {name: own[name] for offer in offered for name in offer.set}
     return _note_offers(store, run, OfferedSettings(tuple(tried), left_out, tuple(waiting), now))

@@ -131,7 +131,7 @@ def _recommendation(
 ) -> Recommendation:
     found, which = source.best(run and run_id(run), objective or within, have)
     if which:
-        output.echo(f"ztune: {which}", err=True)
+        output.note(which)
     return found.recommend(changed_objective(found.run.objective, objective, within))
 
 
@@ -208,7 +208,7 @@ def _export(
         try:
             plan = build(recommendation, mapping, _asked(host, mapping, layout))
         except MissingError as error:
-            output.echo(f"ztune: not compared with a live system: {error}", err=True)
+            output.note(f"not compared with a live system: {error}")
     allowed = DurabilityClass.NOTHING if accepted is None else accepted
     if plan is not None:
         check_allowed(plan, accepted)

@@ -116,7 +116,7 @@ def main() -> None:
         output.echo(said.getvalue(), err=True, nl=False)
         sys.exit(2)
     except ZtuneError as error:
-        output.echo(f"ztune: {error}", err=True)
+        output.note(error)
         for note in getattr(error, "__notes__", ()):  # lines of another program
             output.echo(note, err=True)
         sys.exit(error.exit_code)
@@ -124,7 +124,7 @@ def main() -> None:
         full = disk_error(error)
         if full is None:
             raise
-        output.echo(f"ztune: {full}", err=True)
+        output.note(full)
         sys.exit(full.exit_code)
     except (KeyboardInterrupt, click.exceptions.Abort) as stopped:
         # Of an interrupt click makes another exception.

@@ -110,11 +110,11 @@ def _asked(what: str, name: str | None, profile: str | None, arc: str | None) ->
     if name is None:
         found, which = source.best(run_id(what))
         if which:
-            output.echo(f"ztune: {which}", err=True)
+            output.note(which)
         recommendation = found.recommend()
         check_answer(recommendation)
         layout = parse_layout(recommendation.layout)
-        output.echo(f"ztune: run {found.run.id} recommends {recommendation.layout_name}", err=True)
+        output.note(f"run {found.run.id} recommends {recommendation.layout_name}")
     else:
         found = source.evidence(run_id(what))
         layout = plan.chosen(found.run, found.trials, [name])[-1]

@@ -111,7 +111,7 @@ def command(
     run = runs[0] if runs else None
     found, which = source.best(run and run_id(run), objective or within, have)
     if which:
-        output.echo(f"ztune: {which}", err=True)
+        output.note(which)
     goal = changed_objective(found.run.objective, objective, within)
     recommendation = found.recommend(goal)
     if goal is not None and found.run.measured:

@@ -151,7 +151,7 @@ def command(
         with recording:
             close = headroom.beside(out.parent, (*paths, *headroom.opened(pids, rules)))
             if close is not None:
-                output.echo(f"warning: {close}", err=True)
+                output.warn(close)
             passing = (lambda passed: tick(passed, seconds)) if pids else None
             trace = record(recording, seconds, passing, schedule)
         if recording.outlived:  # an hour was asked for, and a restart has left five minutes
@@ -163,11 +163,11 @@ def command(
         if close is None:  # what a command uses is known now
             used = (Path(file.path) for file in trace.manifest.files if file.role)
             if (close := headroom.beside(out.parent, used)) is not None:
-                output.echo(f"warning: {close}", err=True)
+                output.warn(close)
         try:
             trace = _proposed(trace, rules.rules, say, recording)
         except MissingError as error:
-            output.echo(f"ztune: no roles are told from what the files do: {error}", err=True)
+            output.note(f"no roles are told from what the files do: {error}")
     status = recording.exit_status
     if seconds is not None and status == -signal.SIGTERM:
         status = 0  # as it was told
@@ -253,7 +253,7 @@ def _progress(
     console = output.Console(stderr=True)
 
     def said(text: str) -> None:
-        output.echo(f"ztune: {text}", err=True)
+        output.note(text)
 
     if not console.is_terminal:
         # Steps that all take a moment need no line; a reason (why strace?) does.
@@ -304,7 +304,7 @@ def _print(trace: Trace, status: int | None, shared: bool = False) -> None:
     manifest = trace.manifest
     if status is not None and status != 0:
         what = f"was ended by signal {-status}" if status < 0 else f"exited with status {status}"
-        output.echo(f"ztune: the command {what}", err=True)
+        output.note(f"the command {what}")
     roles = sorted({file.role for file in manifest.files if file.role})
     output.echo(
         f"{trace.path}: {counted(manifest.events, 'event')} on {counted(len(manifest.files), 'file')}"
@@ -316,10 +316,10 @@ def _print(trace: Trace, status: int | None, shared: bool = False) -> None:
     if manifest.samples:
         output.echo("The trace keeps content: blocks of the files are in its folder samples.")
     for warning in manifest.warnings:
-        output.echo(f"warning: {warning.message}", err=True)
+        output.warn(warning.message)
     unknown = left_out.sentence(trace)
     for text in filter(None, (unknown, *lacking(trace))):
-        output.echo(f"warning: {text}", err=True)
+        output.warn(text)
     sys.stdout.flush()
     if manifest.events:
         # Without a role there is nothing to replay, and what has none is left out.

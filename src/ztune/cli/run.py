@@ -160,7 +160,7 @@ def command(
                     "what is to run? `ztune run STUDY`, `ztune run WORKLOAD`, or `ztune run --from RUN`"
                 )
             for note in task.notes:
-                output.echo(f"ztune: {note}", err=True)
+                output.note(note)
             if age is not None:
                 task = asked.aged(task, age)
             if beside is not None:

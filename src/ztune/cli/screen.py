@@ -219,7 +219,7 @@ def command(
                 rules = RoleRules.parse(roles, builtin=False).rules
                 opened, unasked = reassign.told_unasked(opened, rules)
                 if unasked:
-                    output.echo(f"ztune: {unasked}", err=True)
+                    output.note(unasked)
                 if roles:
                     changed = reassign.with_roles(opened, rules)
                     if not any(file.role for file in changed.files):
@@ -229,10 +229,10 @@ def command(
                         )
                     opened = reassign.beside(opened, changed)
                     if unknown := reassign.unmeasured(opened.manifest):
-                        output.echo(f"ztune: {unknown}", err=True)
+                        output.note(unknown)
                 for warning in opened.manifest.warnings:
                     if warning.code in UNSEEN:
-                        output.echo(f"ztune: {warning.message}", err=True)
+                        output.note(warning.message)
                 opened = _in_windows(opened, windows, options.sample, beside)
                 study = study_for(opened, study_name, profile, arc)
                 study = recordings.replayable(study, opened, study_name)
@@ -307,7 +307,7 @@ def _in_windows(trace: Trace, given: str | None, sample: int, beside: str | None
         found = excerpt.of(trace, asked)
     if given is None:
         part = next(w.message for w in found.manifest.warnings if w.code == excerpt.CODE)
-        output.echo(f"ztune: {part} --windows all replays everything.", err=True)
+        output.note(f"{part} --windows all replays everything.")
     return found
 
 

@@ -231,7 +231,7 @@ def _rerun(record: dict[str, Any], as_json: bool) -> int:
     path = record["trial"]["trace_path"] or record["run"]["trace_path"]
     outcome = rerun(record, Trace.open(Path(path)), engine)
     if outcome.result is None:
-        output.echo(f"ztune: the trial failed again: {outcome.error}", err=True)
+        output.note(f"the trial failed again: {outcome.error}")
         return 1
     rows = compare(record, outcome.result)
     if as_json:

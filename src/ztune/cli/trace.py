@@ -148,7 +148,7 @@ def roles(
         note = reassign.sentence(found) if proposed else ""
         opened = reassign.change(opened, reassign.with_roles(opened, rules, note))
         if unknown := reassign.unmeasured(opened.manifest):
-            output.echo(f"warning: {unknown}", err=True)
+            output.warn(unknown)
         with _patience(opened):
             found = proposals(opened)
     if as_json:

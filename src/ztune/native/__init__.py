@@ -107,7 +107,7 @@ class NativeProgram:
             )
         path = self._own()
         openzfs = "" if self.library is None else f" with OpenZFS {self.library.version}"
-        output.echo(f"ztune: building {self.name}{openzfs} for this machine, once", err=True)
+        output.note(f"building {self.name}{openzfs} for this machine, once")
         _build(self, path)
         return path
 

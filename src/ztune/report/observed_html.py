@@ -127,7 +127,8 @@ def _series(seen: Observation) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     for name, series in seen.series.items():
         for column, values in series.columns.items():
-            if column in _DRAWN.get(name.partition(":")[0], ()) and any(values) and len(found) < _MOST:
+            drawn = column in _DRAWN.get(name.partition(":")[0], ()) and max(values, default=0) > 0
+            if drawn and len(found) < _MOST:
                 found.append(
                     {
                         "name": name,
