@@ -321,3 +321,12 @@ def test_a_row_that_is_damaged_is_one_sentence(table: str, column: str, value: s
         with pytest.raises(InputError, match=r"results database is damaged: .*; set ZTUNE_HOME") as caught:
             store.trials(store.run(run.id).id)
         assert "\n" not in str(caught.value)
+
+
+def test_a_column_whose_name_is_damaged_is_one_sentence() -> None:
+    with Store.open() as store:
+        new_run(store)
+    path = paths.database()
+    path.write_bytes(path.read_bytes().replace(b"trace_sha", b"trace\xc8sha"))
+    with pytest.raises(InputError, match="can't be used: a text in it is not UTF-8"), Store.open() as store:
+        store.runs()

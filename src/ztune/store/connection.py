@@ -92,6 +92,11 @@ class Connection:
                 return Rows(cursor.fetchall())
             except (sqlite3.IntegrityError, sqlite3.ProgrammingError):
                 raise  # a fault of ours
+            except UnicodeDecodeError:
+                raise InputError(
+                    f"the results database {self.path} can't be used: a text in it is not UTF-8; "
+                    "move it away or set ZTUNE_HOME"
+                ) from None
             except sqlite3.DatabaseError as error:
                 waited = time.monotonic() - began
                 if _code(error) not in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED) or waited > WAIT_S:
