@@ -235,10 +235,11 @@ def default_name(command_line: tuple[str, ...], pids: tuple[int, ...]) -> Path:
         name = Path(command_line[0]).name
     else:
         try:
-            name = Path(f"/proc/{pids[0]}/comm").read_text().strip()
+            name = Path(f"/proc/{pids[0]}/comm").read_text(errors="replace").strip()
         except OSError:
             raise InputError(f"there is no process {pids[0]}") from None
-    name = "".join(c if c.isalnum() or c in "-_." else "_" for c in name) or "process"
+    # Whoever made the process named it: no option of the next command, and no hidden folder.
+    name = "".join(c if c.isalnum() or c in "-_." else "_" for c in name).lstrip("-.") or "process"
     return Path(f"{name}-{time.strftime('%Y%m%d-%H%M%S')}.trace")
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from ztune import output
 from ztune.errors import InputError
 from ztune.onhost.host import mounts
 from ztune.onhost.host.process import Identity
@@ -111,7 +112,7 @@ def _with_children(n: int) -> str:
 
 def _name(pid: int) -> str:
     try:
-        return Path(f"/proc/{pid}/comm").read_text(errors="replace").strip()
+        return output.line(Path(f"/proc/{pid}/comm").read_text(errors="replace").strip())
     except OSError:
         return "ended"
 
