@@ -62,6 +62,7 @@ static struct {
 	bool everyone, below, calls;
 	int stats;
 	unsigned long long stats_since, stats_ns;
+	unsigned long long ran_before, ran_ns; /* of the programs; others may have them timed as well, at other times */
 } o = {.stats = -1};
 
 /* Where calls are counted for one piece of time in so many. */
@@ -194,6 +195,7 @@ static void stats_on(void)
 {
 	o.stats = bpf_enable_stats(BPF_STATS_RUN_TIME); /* fails before Linux 5.8 */
 	o.stats_since = now(CLOCK_MONOTONIC);
+	o.ran_before = programs_ran().ns;
 }
 
 static void stats_off(void)
@@ -201,6 +203,7 @@ static void stats_off(void)
 	if (o.stats < 0)
 		return;
 	o.stats_ns += now(CLOCK_MONOTONIC) - o.stats_since;
+	o.ran_ns += programs_ran().ns - o.ran_before;
 	close(o.stats);
 	o.stats = -1;
 }
@@ -263,7 +266,7 @@ static unsigned long long watched(unsigned long long begun, unsigned long long t
 static void hand_over(unsigned long long begun, bool last)
 {
 	static struct bytes totals, spent, pids;
-	unsigned long long ended = now(CLOCK_MONOTONIC), timed = o.stats_ns;
+	unsigned long long ended = now(CLOCK_MONOTONIC), timed = o.stats_ns, ran = o.ran_ns;
 	struct zt_sums *alive, *gone, sum;
 	unsigned long long *seen;
 	struct rusage own;
@@ -281,8 +284,10 @@ static void hand_over(unsigned long long begun, bool last)
 	ring_buffer__consume(o.ring);
 	read_spent(&spent);
 	read_pids(&pids);
-	if (o.stats >= 0)
+	if (o.stats >= 0) {
 		timed += now(CLOCK_MONOTONIC) - o.stats_since;
+		ran += programs_ran().ns - o.ran_before;
+	}
 	getrusage(RUSAGE_SELF, &own);
 	say("{\"state\":\"totals\",\"last\":%s,\"window_ns\":%llu,\"watched_ns\":%llu,\"files\":%zu,\"totals\":%zu,\"spent\":%zu,\"pids\":%zu,"
 	    "\"dropped\":%llu,\"processes\":%llu,\"ran_ns\":%llu,\"voluntary\":%llu,\"involuntary\":%llu,"
@@ -290,8 +295,8 @@ static void hand_over(unsigned long long begun, bool last)
 	    last ? "true" : "false", ended - begun, watched(begun, ended), o.files.used, totals.used, spent.used,
 	    pids.used, count_drops(), *seen, alive->ran + sum.ran, alive->voluntary + sum.voluntary,
 	    alive->involuntary + sum.involuntary, alive->tasks,
-	    1000000ull * (own.ru_utime.tv_sec + own.ru_stime.tv_sec) + own.ru_utime.tv_usec + own.ru_stime.tv_usec,
-	    programs_ran().ns, timed);
+	    1000000ull * (own.ru_utime.tv_sec + own.ru_stime.tv_sec) + own.ru_utime.tv_usec + own.ru_stime.tv_usec, ran,
+	    timed);
 	give(&o.files);
 	give(&totals);
 	give(&spent);
