@@ -160,6 +160,14 @@ def test_paths_that_are_not_utf8_are_kept_readable(tmp_path: Path) -> None:
     assert trace.manifest.files[0].path == "/db/\\xff\u00e4"
 
 
+def test_what_is_noted_of_paths_that_are_not_utf8_is_kept_readable(tmp_path: Path) -> None:
+    # A mount point, or a glob of the user's: a recording that had one could not be written at its end.
+    path = os.fsdecode(b"/m\xff")
+    noted = {"host_fs": {path: "ext4"}, "left_out": [f"{path}/**"]}
+    trace = build(tmp_path / "t.trace", [], files(("/db", "data", 10)), environment=noted)
+    assert trace.manifest.environment == {"host_fs": {"/m\\xff": "ext4"}, "left_out": ["/m\\xff/**"]}
+
+
 # --- what is refused
 
 

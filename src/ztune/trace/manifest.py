@@ -46,6 +46,13 @@ def printable_path(path: object) -> object:
     return path
 
 
+def _printable(value: object) -> object:
+    """Return ``value``, of free content, with all texts and keys in it as ``printable_path`` has them."""
+    if isinstance(value, dict):
+        return {printable_path(key): _printable(one) for key, one in value.items()}
+    return [_printable(one) for one in value] if isinstance(value, list) else printable_path(value)
+
+
 def _only_escapes(text: str) -> bool:
     """Say whether each surrogate in ``text`` came from ``os.fsdecode`` (and so stands for one byte)."""
     return all(not 0xD800 <= ord(c) <= 0xDFFF or 0xDC80 <= ord(c) <= 0xDCFF for c in text)
@@ -55,6 +62,7 @@ Count = Annotated[int, Field(ge=0, le=INT64_MAX)]
 Nanoseconds = Annotated[int, Field(ge=0, le=INT64_MAX)]
 Bytes = Annotated[int, Field(ge=0, le=INT64_MAX)]
 Text = Annotated[str, BeforeValidator(printable_path)]
+Free = Annotated[dict[str, Any], BeforeValidator(_printable)]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
@@ -138,8 +146,8 @@ class WorkloadInfo(_Part):
     """The workload that ztune itself ran while recording."""
 
     name: str
-    parameters: dict[str, Any] = {}
-    result: dict[str, Any] = {}
+    parameters: Free = {}
+    result: Free = {}
     version: str = ""
 
 
@@ -199,7 +207,7 @@ class Manifest(_Part):
     dropped: Count = 0
     complete: bool = True
     warnings: list[Warning_] = []
-    environment: dict[str, Any] = {}
+    environment: Free = {}
     workload: WorkloadInfo | None = None
     files: list[TraceFile] = []
     page_size: dict[Role, Annotated[int, Field(ge=1, le=INT64_MAX)]] = {}
