@@ -12,6 +12,7 @@ import pytest
 import stored_runs
 from synthetic_traces import make_trace
 
+from ztune.errors import InputError
 from ztune.report import results_html
 from ztune.results import export, file, private
 from ztune.results.merge import merge
@@ -211,3 +212,14 @@ def test_a_profile_of_the_users_by_the_name_of_one_of_ours_is_told_as_own() -> N
     assert private.profile_names({**ours, "nvme": changed, "alice": more}) == {
         "alice": "own-flash", "hdd-7200": "hdd-7200", "nvme": "own-flash-2", "ssd-sata": "ssd-sata",
     }  # fmt: skip
+
+
+def test_no_more_is_read_than_results_take(
+    rows: list[ResultRow], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Rows that are alike compress to nothing: a megabyte of another's filled eight gigabytes.
+    file.write(tmp_path / "all.parquet", rows)
+    assert len(file.read(tmp_path / "all.parquet")) == len(rows)
+    monkeypatch.setattr(file, "_MOST", 100)
+    with pytest.raises(InputError, match="holds more than 0 MiB of rows; split it in two"):
+        file.read(tmp_path / "all.parquet")

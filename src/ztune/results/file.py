@@ -21,6 +21,9 @@ from ztune.results.row import BASES, PLACES, STATUSES, UNITS, ResultRow, RowMetr
 FORMAT = b"ztune-results"
 VERSION = 1
 _MAGIC = b"PAR1"
+_BATCH = 256  # rows that are read at a time
+_MOST = 256 << 20
+"""Bytes of rows, which compress well: a row has about 2 KiB, and is a trial."""
 _HINTS = get_type_hints(ResultRow)
 _METRIC = pa.struct(
     [
@@ -92,7 +95,12 @@ def read(path: Path) -> list[ResultRow]:
             # As an open file, since Arrow takes the name "db-12:30.parquet" for a URI of its own.
             with pq.ParquetFile(file, page_checksum_verification=True) as parquet:
                 _check_version(path, parquet.schema_arrow)
-                raw = parquet.read().to_pylist()
+                raw, size = [], 0
+                for batch in parquet.iter_batches(_BATCH):
+                    size += batch.nbytes
+                    if size > _MOST:
+                        raise InputError(f"{path} holds more than {_MOST >> 20} MiB of rows; split it in two")
+                    raw += batch.to_pylist()
     except (pa.ArrowException, OSError, ValueError, MemoryError) as error:
         raise InputError(f"{path} can't be read: {reason(error)}") from None
     return [_row(path, number, one) for number, one in enumerate(raw, start=1)]
