@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -102,8 +103,16 @@ def test_the_command_on_cores_of_this_machine(
     # What lies where it is called, such as in /tmp, is no part of its workers.
     (tmp_path / "multiprocessing.py").write_text("raise SystemExit('it was run')")
     monkeypatch.chdir(tmp_path)
+    # Nor is what anybody put where Dask works by itself: it would empty the files that its locks lead to.
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    (tmp_path / "precious").write_text("irreplaceable")
+    (tmp_path / "dask-scratch-space").mkdir()
+    for name in ("global.lock", "purge.lock"):
+        (tmp_path / "dask-scratch-space" / name).symlink_to(tmp_path / "precious")
     code, _, err = invoke("screen", str(trace.path), "--budget", "1", "--on", "local-cluster:1")
     assert code == 0, err
+    assert (tmp_path / "precious").read_text() == "irreplaceable"
+    assert not list((home / "scratch").iterdir())
     assert "fleet tls://127.0.0.1:" in err and "1 at a time" in err
     assert not list((home / "cache").glob("fleet/*"))  # its worker has this state directory
 

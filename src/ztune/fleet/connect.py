@@ -20,7 +20,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from ztune import paths
 from ztune.errors import InputError, MissingError
+from ztune.onhost.host import own_directory, shared_files
 
 if TYPE_CHECKING:
     from distributed import Security
@@ -129,6 +131,7 @@ def _quietly(close: Callable[[], object]) -> None:
 
 def _local_cluster(address: FleetAddress, held: contextlib.ExitStack) -> tuple[str, Security]:
     """Start workers on this machine, and end them with ``held``."""
+    import dask
     from distributed import LocalCluster, Security
 
     try:
@@ -141,6 +144,10 @@ def _local_cluster(address: FleetAddress, held: contextlib.ExitStack) -> tuple[s
     # Workers are begun by `python -c`, which would load what anybody put where ztune was called.
     os.environ["PYTHONSAFEPATH"] = "1"
     held.callback(os.environ.pop, "PYTHONSAFEPATH", None)
+    # Dask's own place has one name in /tmp for all users, and locks there that it empties.
+    scratch = held.enter_context(shared_files.temporary(paths.scratch(), paths.ENGINE))
+    scratch.mkdir(mode=own_directory.PRIVATE)
+    held.enter_context(dask.config.set({"temporary-directory": str(scratch)}))
     cluster = LocalCluster(
         n_workers=address.workers or cores,
         threads_per_worker=1,
