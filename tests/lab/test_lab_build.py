@@ -243,6 +243,16 @@ def test_a_damaged_image_is_not_taken_for_built(tmp_path: Path, home: Path) -> N
     assert build.there(image, said.append) is None and said.pop().endswith("damaged, made anew")
 
 
+def test_an_openzfs_that_can_not_be_put_into_a_kernel_is_refused_before_anything_is_compiled(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "packed" / "zfs-2.1.11").mkdir(parents=True)
+    (tmp_path / "packed" / "linux-source-6.1.tar.xz").write_text("never opened")
+    why = r"OpenZFS 2\.1\.11-1 has no guest in user mode: .*; `ztune lab build --openzfs 2\.1\.11-1` builds"
+    with pytest.raises(InputError, match=why):
+        build_user_mode._sources(tmp_path / "packed", tmp_path, "2.1.11-1")
+
+
 def test_a_kernel_that_was_built_another_way_is_made_anew(tmp_path: Path, home: Path) -> None:
     said: list[str] = []
     made = make("6.1.1-um", "2.3.2-1", tmp_path, user_mode=True)

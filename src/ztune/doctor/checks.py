@@ -378,7 +378,8 @@ def check_lab() -> Checked:
         fix = "ztune lab build" if "damaged" in str(error) else "make build"
         return Checked("lab", State.MISSING, str(error).partition("; `")[0], fix, details={"qemu": release})
     versions = [found.openzfs for found in built]
-    means = f"OpenZFS {' and '.join(versions)} on kernel {built[0].kernel}, for trials with --on lab"
+    guests = ", ".join(f"OpenZFS {found.openzfs} on kernel {found.kernel}" for found in built)
+    means = f"{guests}, for trials with --on lab"
     return Checked("lab", State.OK, means, details={"qemu": release, "openzfs": versions})
 
 
