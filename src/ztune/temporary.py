@@ -20,7 +20,7 @@ from typing import Self
 
 from ztune import paths
 from ztune.errors import InputError
-from ztune.onhost.host import own_directory, shared_files
+from ztune.onhost.host import own_directory, shared_files, workdir
 from ztune.onhost.host.own_directory import Inode
 from ztune.onhost.host.process import all_pids
 
@@ -115,11 +115,12 @@ def left(parent: Path, prefix: str = "") -> list[Path]:
 
 
 def left_here() -> list[Path]:
-    """Return all that was left on this host, the folders of the lab and of engines among it."""
+    """Return all that was left on this host, the folders of the lab, of engines and of databases among it."""
     found = [path for parent in _parents() for path in left(parent)]
     # Nothing is made to look: there may be no room for it.
     scratch = paths.home() / paths.SCRATCH
-    return [*found, *(path for prefix in _IN_SCRATCH for path in shared_files.left(scratch, prefix, ""))]
+    found += [path for prefix in _IN_SCRATCH for path in shared_files.left(scratch, prefix, "")]
+    return [*found, *workdir.leftovers(workdir.WorkDir.default_parent())]
 
 
 def remove_left_here() -> None:
@@ -129,6 +130,7 @@ def remove_left_here() -> None:
             _remove(path)
     for prefix in _IN_SCRATCH:
         shared_files.remove_left(paths.home() / paths.SCRATCH, prefix, "")
+    workdir.sweep(workdir.WorkDir.default_parent())
 
 
 def _parents() -> list[Path]:

@@ -389,7 +389,7 @@ def check_leftovers(parent: Path | None = None) -> Checked:
 
     found = leftovers(parent or WorkDir.default_parent())
     if found:
-        means = f"a run that was killed left {', '.join(map(str, found))}; the next `ztune tune` removes it"
+        means = f"a run that was killed left {', '.join(map(str, found))}; `ztune clean --yes` removes it"
         return Checked("leftovers", State.LIMITED, means, details={"paths": [str(path) for path in found]})
     return Checked("leftovers", State.OK, "none of killed runs")
 
