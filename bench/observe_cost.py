@@ -56,12 +56,12 @@ def observing(
     return contextlib.nullcontext() if subject is None else LiveObservation(subject())
 
 
-def watching(subject: Callable[[Any], ObservedSubject], all_calls: bool = False) -> Watching:
+def watching(subject: Callable[[Any], ObservedSubject], all_calls: bool = False, sample: int = 1) -> Watching:
     """Return what observes ``subject`` of the workload's server."""
 
     @contextlib.contextmanager
     def observed(workload: Any) -> Iterator[None]:
-        with LiveObservation(subject(workload.job.server), all_calls=all_calls):
+        with LiveObservation(subject(workload.job.server), all_calls=all_calls, sample=sample):
             yield
 
     return observed
@@ -93,6 +93,9 @@ def main() -> None:
     parser.add_argument("--clients", type=int, default=4)
     parser.add_argument("--scale", type=int, default=5, help="× 100,000 rows")
     parser.add_argument("--seed", type=int, default=1, help="of the order and the bootstrap")
+    parser.add_argument(
+        "--sample", type=int, metavar="N", help="measure --sample 1/N and no other; --block: N / 5 s or more"
+    )
     parser.add_argument("--rounds", type=Path, help="file that keeps the rounds")
     options = parser.parse_args()
     variants: dict[str, Watching] = {
@@ -102,6 +105,11 @@ def main() -> None:
         "pid, all calls": watching(lambda server: of_pid(server.pid), all_calls=True),
         "path": watching(lambda server: of_path(server.data.parent)),  # the WAL is beside it
     }
+    if options.sample is not None:
+        variants = {
+            **{name: variants[name] for name in (BASE, AGAIN)},
+            f"pid, 1/{options.sample}": watching(lambda server: of_pid(server.pid), sample=options.sample),
+        }
     rounds = measure(
         variants, script=options.script, clients=options.clients, scale=options.scale,
         seconds=options.seconds, block_s=options.block, seed=options.seed,

@@ -294,9 +294,26 @@ static bool attach(void)
 		link = bpf_program__attach(program);
 		if (!link)
 			return false;
+		l.linked[l.nlinks] = program;
 		l.links[l.nlinks++] = link;
 	}
 	return true;
+}
+
+void hang(const char *name, bool on)
+{
+	for (int i = 0; i < l.nlinks; i++) {
+		if (strcmp(bpf_program__name(l.linked[i]), name) || on == !!l.links[i])
+			continue;
+		if (on) {
+			l.links[i] = bpf_program__attach(l.linked[i]);
+			if (!l.links[i])
+				fail("kernel", "can't hang %s on the kernel again: %s", name, strerror(errno));
+		} else {
+			bpf_link__destroy(l.links[i]);
+			l.links[i] = NULL;
+		}
+	}
 }
 
 void set_entries(const char *map, unsigned int entries)

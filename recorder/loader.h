@@ -10,6 +10,7 @@
 extern struct loader {
 	struct bpf_object *object;
 	struct bpf_link *links[128];
+	struct bpf_program *linked[128]; /* of each link its program */
 	int nlinks;
 	bool functions; /* the programs hang on the functions of the system calls, not on sys_enter and sys_exit */
 	int status;     /* the descriptor that say() writes to */
@@ -27,6 +28,9 @@ __attribute__((format(printf, 2, 3), noreturn)) void fail(const char *code, cons
  * the calls where the kernel allows it, so that no other call pays; without, on sys_enter and sys_exit, which see each.
  */
 void load(bool names, bool functions, unsigned int ring_bytes /* 0: as the object says */, void (*set)(void));
+
+/* Takes a program off the kernel, or hangs it on again. */
+void hang(const char *program, bool on);
 
 /* For ztune: what they hang on. */
 const char *attached(void);

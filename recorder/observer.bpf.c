@@ -15,8 +15,11 @@ const volatile bool below = false;
 /* All calls of chosen processes are timed, not those on files alone. */
 const volatile bool every_call = false;
 
+bool paused = false; /* between the pieces of time in which calls are counted */
+u32 piece = 0;       /* grows as one begins: a call that began in another ends at a time that nobody saw */
+
 #define EVERYONE everyone
-#define PAUSED false
+#define PAUSED paused
 #define KEEP_SIZES true
 #define ENDED(state) ((state)->end)
 #include "calls.bpf.h"
@@ -386,6 +389,7 @@ static __always_inline void begin(struct state *state, struct pt_regs *regs, u32
 	if (IS_COMPAT(regs))
 		return;
 	state->number = number;
+	state->window = piece;
 	if (kind != ZT_K_NONE)
 		enter_call(state, regs, kind);
 	if (every_call || state->kind != ZT_K_NONE)
@@ -424,7 +428,7 @@ static __always_inline void leave_file(struct state *state, struct pt_regs *regs
 
 static __always_inline void finish(struct state *state, struct pt_regs *regs, u32 kind, long result)
 {
-	if (!state->t) /* it began before we did */
+	if (!state->t || state->window != piece) /* it began before we did */
 		return;
 	state->end = bpf_ktime_get_ns();
 	/* Which files a batch is about is not known here; whose it is tells enough. */

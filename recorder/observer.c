@@ -1,9 +1,11 @@
 /* ztune-observer: loads the BPF programs that add up file I/O in the kernel, and hands over the sums when asked.
  *
  *   ztune-observer check
- *   ztune-observer run --status FD --control FD [--calls | --everyone [--below]]
+ *   ztune-observer run --status FD --control FD [--sample N] [--calls | --everyone [--below]]
  *
  * --calls: all system calls of the processes are timed, not those on files alone.
+ * --sample N: calls are counted for an Nth of the time; the totals are of these pieces of time, "watched_ns" of
+ * "window_ns".
  *
  * Is told by lines on the control descriptor what to observe:
  *   exclude PID         none of this process's calls
@@ -45,6 +47,8 @@
 /* The kernel times the programs only now and then, as timing them costs as much as a small part of them. */
 #define STATS_EVERY_NS 10000000000ull
 #define STATS_FOR_NS 500000000ull
+/* Calls that begin in a piece of time are counted, if they end in it or in as much time after it. */
+#define PIECE_NS 200000000ull
 
 struct bytes {
 	char *data;
@@ -58,7 +62,18 @@ static struct {
 	bool everyone, below, calls;
 	int stats;
 	unsigned long long stats_since, stats_ns;
+	unsigned long long ran_before, ran_ns; /* of the programs; others may have them timed as well, at other times */
 } o = {.stats = -1};
+
+/* Where calls are counted for one piece of time in so many. */
+static struct {
+	unsigned int of;
+	enum { OFF, ON, LINGERING } phase;               /* lingering: calls that began may end */
+	unsigned long long next;                         /* when the phase ends */
+	unsigned long long number, begun, since, before; /* of pieces; observing; this piece; ns of those before it */
+	bool *paused;
+	unsigned int *piece, *renames;
+} s = {.of = 1};
 
 static void *append(struct bytes *to, const void *data, size_t size)
 {
@@ -180,6 +195,7 @@ static void stats_on(void)
 {
 	o.stats = bpf_enable_stats(BPF_STATS_RUN_TIME); /* fails before Linux 5.8 */
 	o.stats_since = now(CLOCK_MONOTONIC);
+	o.ran_before = programs_ran().ns;
 }
 
 static void stats_off(void)
@@ -187,6 +203,7 @@ static void stats_off(void)
 	if (o.stats < 0)
 		return;
 	o.stats_ns += now(CLOCK_MONOTONIC) - o.stats_since;
+	o.ran_ns += programs_ran().ns - o.ran_before;
 	close(o.stats);
 	o.stats = -1;
 }
@@ -206,10 +223,50 @@ static void give(struct bytes *part)
 	part->used = 0;
 }
 
+/* ---- pieces of time ---- */
+
+static void sample(unsigned long long t)
+{
+	const unsigned long long period = s.of * PIECE_NS;
+
+	if (t < s.next)
+		return;
+	switch (s.phase) {
+	case OFF:
+		++*s.piece;
+		++*s.renames; /* of those between nothing was seen */
+		hang("leave", true);
+		hang("enter", true);
+		*s.paused = false;
+		s.since = now(CLOCK_MONOTONIC);
+		s.next = s.since + PIECE_NS;
+		break;
+	case ON:
+		*s.paused = true;
+		hang("enter", false);
+		t = now(CLOCK_MONOTONIC);
+		s.before += t - s.since;
+		s.next = t + PIECE_NS;
+		break;
+	case LINGERING:
+		hang("leave", false);
+		/* Anywhere in the next period, as a database may do something each second. */
+		s.number = (t - s.begun) / period + 1;
+		s.next = s.begun + s.number * period + random() % (period - 2 * PIECE_NS + 1);
+		break;
+	}
+	s.phase = (s.phase + 1) % 3;
+}
+
+static unsigned long long watched(unsigned long long begun, unsigned long long t)
+{
+	return s.of == 1 ? t - begun : s.before + (s.phase == ON ? t - s.since : 0);
+}
+
 static void hand_over(unsigned long long begun, bool last)
 {
 	static struct bytes totals, spent, pids;
-	unsigned long long ended = now(CLOCK_MONOTONIC), timed = o.stats_ns;
+	unsigned long long ended = now(CLOCK_MONOTONIC), timed = o.stats_ns, ran = o.ran_ns;
 	struct zt_sums *alive, *gone, sum;
 	unsigned long long *seen;
 	struct rusage own;
@@ -227,17 +284,19 @@ static void hand_over(unsigned long long begun, bool last)
 	ring_buffer__consume(o.ring);
 	read_spent(&spent);
 	read_pids(&pids);
-	if (o.stats >= 0)
+	if (o.stats >= 0) {
 		timed += now(CLOCK_MONOTONIC) - o.stats_since;
+		ran += programs_ran().ns - o.ran_before;
+	}
 	getrusage(RUSAGE_SELF, &own);
-	say("{\"state\":\"totals\",\"last\":%s,\"window_ns\":%llu,\"files\":%zu,\"totals\":%zu,\"spent\":%zu,\"pids\":%zu,"
+	say("{\"state\":\"totals\",\"last\":%s,\"window_ns\":%llu,\"watched_ns\":%llu,\"files\":%zu,\"totals\":%zu,\"spent\":%zu,\"pids\":%zu,"
 	    "\"dropped\":%llu,\"processes\":%llu,\"ran_ns\":%llu,\"voluntary\":%llu,\"involuntary\":%llu,"
 	    "\"tasks_alive\":%llu,\"own_us\":%llu,\"programs_ns\":%llu,\"timed_ns\":%llu}",
-	    last ? "true" : "false", ended - begun, o.files.used, totals.used, spent.used, pids.used, count_drops(),
-	    *seen, alive->ran + sum.ran, alive->voluntary + sum.voluntary, alive->involuntary + sum.involuntary,
-	    alive->tasks,
-	    1000000ull * (own.ru_utime.tv_sec + own.ru_stime.tv_sec) + own.ru_utime.tv_usec + own.ru_stime.tv_usec,
-	    programs_ran().ns, timed);
+	    last ? "true" : "false", ended - begun, watched(begun, ended), o.files.used, totals.used, spent.used,
+	    pids.used, count_drops(), *seen, alive->ran + sum.ran, alive->voluntary + sum.voluntary,
+	    alive->involuntary + sum.involuntary, alive->tasks,
+	    1000000ull * (own.ru_utime.tv_sec + own.ru_stime.tv_sec) + own.ru_utime.tv_usec + own.ru_stime.tv_usec, ran,
+	    timed);
 	give(&o.files);
 	give(&totals);
 	give(&spent);
@@ -295,12 +354,16 @@ static void follow(int control)
 
 	for (;;) {
 		struct pollfd fds[1] = {{.fd = control, .events = POLLIN}};
+		int wait = LOOK_EVERY_MS;
 		bool mark = false;
 		unsigned long long t;
 		char *line, *end;
 		ssize_t n;
 
-		if (poll(fds, 1, LOOK_EVERY_MS) > 0) {
+		t = now(CLOCK_MONOTONIC);
+		if (begun && s.of > 1 && s.next < t + wait * 1000000ull)
+			wait = s.next > t ? (s.next - t) / 1000000 + 1 : 0;
+		if (poll(fds, 1, wait) > 0) {
 			n = read(control, text + used, sizeof(text) - 1 - used);
 			if (n <= 0)
 				return; /* ztune is gone */
@@ -314,7 +377,7 @@ static void follow(int control)
 					begun = now(CLOCK_MONOTONIC);
 					mark_tasks();
 					mark = false;
-					timing = begun;
+					timing = s.begun = s.next = begun;
 					stats_on();
 					say("{\"state\":\"observing\",\"uring\":%s,\"timed\":%s,\"attached\":\"%s\"}",
 					    l.uring ? "true" : "false", o.stats >= 0 ? "true" : "false", attached());
@@ -341,7 +404,9 @@ static void follow(int control)
 			continue;
 		ring_buffer__consume(o.ring);
 		t = now(CLOCK_MONOTONIC);
-		if (o.stats >= 0 && t - o.stats_since >= STATS_FOR_NS) {
+		if (s.of > 1)
+			sample(t); /* and the programs are timed all the while */
+		else if (o.stats >= 0 && t - o.stats_since >= STATS_FOR_NS) {
 			stats_off();
 		} else if (o.stats < 0 && t - timing >= STATS_EVERY_NS) {
 			timing = t;
@@ -368,6 +433,7 @@ static int run(int argc, char **argv)
 		{"everyone", no_argument, NULL, 'e'},
 		{"below", no_argument, NULL, 'b'},
 		{"calls", no_argument, NULL, 'a'},
+		{"sample", required_argument, NULL, 'n'},
 		{0},
 	};
 	int control = -1, option;
@@ -389,15 +455,28 @@ static int run(int argc, char **argv)
 		case 'a':
 			o.calls = true;
 			break;
+		case 'n':
+			s.of = atoi(optarg);
+			break;
 		default:
 			return 2;
 		}
 	}
-	if (control < 0 || optind != argc)
+	if (control < 0 || optind != argc || s.of < 1)
 		return 2;
 	signal(SIGINT, SIG_IGN); /* ztune tells us when to end */
 	signal(SIGPIPE, SIG_IGN);
-	load(false, !o.calls, RING_BYTES, set_variables);
+	/* Two programs are hung on and taken off in milliseconds; those at functions are dozens. */
+	load(false, !o.calls && s.of == 1, RING_BYTES, set_variables);
+	if (s.of > 1) {
+		s.paused = global(".bss", "paused", &(size_t){0});
+		s.piece = global(".bss", "piece", &(size_t){0});
+		s.renames = global(".bss", "renames", &(size_t){0});
+		*s.paused = true;
+		hang("enter", false);
+		hang("leave", false);
+		srandom(now(CLOCK_MONOTONIC));
+	}
 	o.ring = ring_buffer__new(map_fd("ring"), take_file, NULL, NULL);
 	if (!o.ring)
 		fail("kernel", "can't map the ring buffer: %s", strerror(errno));

@@ -95,7 +95,7 @@ def test_the_trial_in_the_middle() -> None:
     )
     one = Trial(
         id=1, run_id="run", number=1, round=1, layout_name="base", layout_hash=layout.hash, layout=layout,
-        target="mount", status="ok", error=None, spec=None, result=None, engine_version=None,
+        target="mount", status="ok", error=None, spec_json=None, result=None, engine_version=None,
         openzfs_version=None, started=None, wall_s=1.0, is_baseline=True, block=1,
     )  # fmt: skip
     trials = [

@@ -79,12 +79,16 @@ class Waiting:
 
 
 def observed(
-    *command: str, folder: Path, rules: RoleRules | None = None, all_calls: bool = False
+    *command: str,
+    folder: Path,
+    rules: RoleRules | None = None,
+    all_calls: bool = False,
+    sample: int = 1,
 ) -> Observation:
     """Observe a command from its beginning to its end."""
     waiting = Waiting(*command, folder=folder)
     try:
-        with LiveObservation(choose(pid=waiting.pid), rules, all_calls) as live:
+        with LiveObservation(choose(pid=waiting.pid), rules, all_calls, sample) as live:
             assert live.in_kernel
             waiting.go()
             return live.finish()
@@ -311,6 +315,41 @@ def test_calls_on_sockets_are_timed_only_where_that_is_asked_for(work: Path) -> 
     assert [bool([one for one in seen.limits if "--calls" in one]) for seen in (some, every)] == [True, False]
     files = [of(seen, "file", str(work / "file")).writes for seen in (some, every)]
     assert files[0].calls == files[1].calls == 20 and files[0].sizes == files[1].sizes
+
+
+@in_kernel
+def test_a_part_of_the_time_stands_for_all(work: Path) -> None:
+    text = """
+        import time
+        os.rename("program.py", "renamed.py")
+        f, end, n = os.open("first", os.O_RDWR | os.O_CREAT), time.monotonic() + 6, 0
+        while time.monotonic() < end:
+            for _ in range(5):
+                os.pwrite(f, b"x" * 8192, 8192 * (n := n + 1))
+            os.pread(f, 512, 0)
+            os.rename("first", "second") if n == 5 else time.sleep(0.002)
+        open("count", "w").write(str(n))
+        """
+    seen = python(text, work, sample=8)
+    file, did = of(seen, "file", str(work / "second")), int((work / "count").read_text())
+    assert did / 2 < file.writes.calls < did * 2 and set(file.writes.sizes) == {8192}
+    assert file.writes.bytes == pytest.approx(file.writes.calls * 8192, rel=0.01)
+    assert file.reads.calls == pytest.approx(file.writes.calls / 5, rel=0.2)
+    said = next(one for one in seen.limits if one.startswith("Calls were counted for"))
+    watched, window = (float(one) for one in re.findall(r"for ([\d.]+) of (\d+) s", said)[0])
+    assert 0 < watched < window / 4
+
+
+@in_kernel
+def test_a_call_that_began_in_a_piece_of_time_never_ends_in_another(work: Path) -> None:
+    text = """
+        import time
+        for _ in range(14):
+            time.sleep(0.7)
+        """
+    sleeps = [one for one in python(text, work, all_calls=True, sample=4).calls if "nanosleep" in one.name]
+    # From the beginning of one to the end of another it would be 1.4 s and more.
+    assert all(at < 1_000_000_000 for one in sleeps for at in one.latency)
 
 
 @in_kernel

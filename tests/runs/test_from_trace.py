@@ -105,6 +105,17 @@ def test_a_ready_study_s_layouts_are_tried_all_the_same(tmp_path: Path) -> None:
     assert left.axes == {} and [named.name for named in left.layouts] == ["log"]
 
 
+@pytest.mark.parametrize(("job", "noted"), [("mariadb-oltp", True), ("postgres-oltp", False), (None, True)])
+def test_a_study_of_another_database_is_noted(tmp_path: Path, job: str | None, noted: bool) -> None:
+    info = None if job is None else WorkloadInfo(name=job)
+    trace = make_trace(tmp_path / "t.trace", writes=150, workload=info)
+    if info is None:  # told by its files
+        moved(trace, "/srv/sql/ibdata1", "/srv/sql/ib_logfile0")
+    notes = study_for(trace, "postgres-oltp", None, None).notes
+    said = "is of PostgreSQL and the recording of MariaDB"
+    assert any(said in note for note in notes) == noted
+
+
 def test_what_a_replay_can_t_vary_is_left_out_with_a_note() -> None:
     raw = generic.build({"data"}).to_json()
     raw["axes"] |= {"data.atime": ["on", "off"], "pool.tank.filesystem": ["zfs", "ext4"]}

@@ -205,7 +205,7 @@ def trial(
         target="replay",
         status=status,
         error=error,
-        spec=None,
+        spec_json=None,
         result={"status": "ok", "measure": measure, "warnings": list(warnings)} if ok else None,
         engine_version=engine if ok else None,
         openzfs_version="2.3.2" if ok else None,

@@ -43,7 +43,7 @@ def kept(name: str, **options: Any) -> tuple[Run, list[Trial]]:
                 target="replay",
                 status="ok",
                 error=None,
-                spec=None,
+                spec_json=None,
                 result={"measure": one["measure"], "warnings": one["warnings"]},
                 engine_version=raw["versions"]["engine"],
                 openzfs_version=raw["versions"]["openzfs"],

@@ -96,9 +96,9 @@ def trials(
             out.append(
                 Trial(
                     id=len(out) + 1, run_id="abc234", number=len(out) + 1, round=1, layout_name=chosen.name,
-                    layout_hash=chosen.hash, layout=chosen, target="lab", status="ok", error=None, spec={},
-                    result=result(**noise), engine_version=None, openzfs_version="2.3.2", started=None,
-                    wall_s=20.0, is_baseline=at == 0, block=block, twin=copy,
+                    layout_hash=chosen.hash, layout=chosen, target="lab", status="ok", error=None,
+                    spec_json="{}", result=result(**noise), engine_version=None, openzfs_version="2.3.2",
+                    started=None, wall_s=20.0, is_baseline=at == 0, block=block, twin=copy,
                 )
             )  # fmt: skip
     return out

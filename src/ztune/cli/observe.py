@@ -28,15 +28,17 @@ from ztune.errors import InputError
 from ztune.hosts.asking import HostAnswer
 from ztune.hosts.drift import drifts, read_expected
 from ztune.hosts.listed import ListedHost, read_hosts
-from ztune.observe.model import Observation
+from ztune.observe.model import PIECE_S, Observation
 from ztune.observe.sources import MEANINGS, READERS, read_files
 from ztune.observe.subjects import ObservedSubject, choose
 from ztune.onhost.words import ROLES
 from ztune.report import observed_terminal
 from ztune.report.hosts import show_drift
+from ztune.trace.rate import parse_rate
 from ztune.trace.roles import RoleRules
 
 _LINE_S = 30.0
+_MOST = 64  # parts of the time: of a minute some five pieces are left
 _SECONDS = 60.0  # where nobody can see when to press Ctrl-C
 
 
@@ -80,6 +82,12 @@ def command(
         help="With --pid or --unit: time all system calls, those on sockets too, not those on files alone. "
         "That costs a server more.",
     ),
+    sample: str | None = option(
+        "--sample",
+        metavar="1/N",
+        help=f"Count calls for one part in N of the time, {PIECE_S:g} s at a time, and take these for all: "
+        f"costs a server that much less. Up to 1/{_MOST}.",
+    ),
     no_files: bool = option(
         "--no-files", help="Don't walk through the files, nor read samples of them, at the end."
     ),
@@ -111,6 +119,7 @@ def command(
       ztune observe --pid $(head -1 /var/lib/postgresql/15/main/postmaster.pid) --seconds 60
       ztune observe --unit postgresql@15-main --out report.html
       ztune observe --dataset tank/pg
+      ztune observe --unit postgresql@15-main --metrics :9743 --sample 1/16    all day, for some 1 % at most
       ztune observe --from writes.txt --as write-sizes --role 'data*=data'
       zpool iostat -r tank > r.txt; ztune observe --from r.txt
       ztune observe --hosts hosts.txt                  two hundred hosts over ssh: one ranked table
@@ -141,8 +150,8 @@ def command(
     if hosts is not None:
         _refuse_with_hosts(
             (pid, "--pid"), (unit, "--unit"), (dataset, "--dataset"), (path, "--path"), (user, "--user"),
-            (all_calls, "--calls"), (sources, "--from"), (no_files, "--no-files"), (out, "--out"),
-            (save, "--save"), (meaning, "--as"), (format_, "--format"),
+            (all_calls, "--calls"), (sample, "--sample"), (sources, "--from"), (no_files, "--no-files"),
+            (out, "--out"), (save, "--save"), (meaning, "--as"), (format_, "--format"),
         )  # fmt: skip
         listed = read_hosts(hosts)
         answers: list[HostAnswer] = []
@@ -159,9 +168,10 @@ def command(
             ask()
         return _hosts.show(answers, expected, many, as_json)
     if sources:
-        if all_calls or any(value is not None for value in live):
+        if all_calls or any(value is not None for value in (*live, sample)):
             raise InputError(
-                "--from reads files: leave out --pid, --unit, --dataset, --path, --seconds and --calls"
+                "--from reads files: leave out --pid, --unit, --dataset, --path, --seconds, --calls and "
+                "--sample"
             )
         seen = read_files(sources, rules=rules, meaning=meaning, format=format_)
     else:
@@ -170,9 +180,12 @@ def command(
         subject = choose(pid, unit, dataset, path)
         if all_calls and subject.by_files:
             raise InputError("--calls times all calls of processes: it goes with --pid or --unit")
+        part = 1 if sample is None else parse_rate(sample)
+        if part > _MOST:
+            raise InputError(f"--sample: 1/{part} of the time is too little; 1/{_MOST} is the least")
 
         def look(window: float | None = seconds) -> Observation:
-            return _observe(subject, window, rules, all_calls, not no_files, user)
+            return _observe(subject, window, rules, all_calls, part, not no_files, user)
 
         if metrics is not None and _hosts.listens(metrics):
             window = _hosts.SECONDS if seconds is None else seconds
@@ -234,6 +247,7 @@ def _observe(
     seconds: float | None,
     rules: RoleRules,
     all_calls: bool,
+    sample: int,
     look_at_files: bool,
     user: str | None,
 ) -> Observation:
@@ -266,6 +280,6 @@ def _observe(
                 console.print(f"ztune: observing {subject.words}, {passed:.0f}{of} s", highlight=False)
 
         return watch(
-            subject, seconds, rules, all_calls=all_calls, look_at_files=look_at_files, user=user, show=show,
-            say=say,
+            subject, seconds, rules, all_calls=all_calls, sample=sample, look_at_files=look_at_files,
+            user=user, show=show, say=say,
         )  # fmt: skip

@@ -21,7 +21,7 @@ from ztune.observe import roles_by_use
 from ztune.observe.live_groups import MOST_FILES, NO_ROLE, FilePlace, Grouped, calls, group
 from ztune.observe.live_kernel import KernelReading, ObserverSession, SeenFile, Unfit
 from ztune.observe.live_proc import LOST, LOST_ENDED, LOST_FILES, LOST_RIGHTS, ProcSession
-from ztune.observe.model import Group, Observation, ObservedTransfers
+from ztune.observe.model import PIECE_S, Group, Observation, ObservedTransfers
 from ztune.observe.subjects import ObservedSubject
 from ztune.observe.system import interrupts as read_interrupts
 from ztune.onhost.look.zfs import Places
@@ -46,13 +46,19 @@ class LiveObservation:
     """
 
     def __init__(
-        self, subject: ObservedSubject, rules: RoleRules | None = None, all_calls: bool = False
+        self,
+        subject: ObservedSubject,
+        rules: RoleRules | None = None,
+        all_calls: bool = False,
+        sample: int = 1,
     ) -> None:
         """``rules``: path → role, the built-in ones by default. ``all_calls``: of chosen processes all system
         calls are timed, those on sockets too, not those on files alone: that costs the more the more they
-        have."""
+        have. ``sample``: the kernel counts calls for one part in so many of the time, which costs that much
+        less; these stand for all."""
         self.subject = subject
         self._all_calls = all_calls
+        self._sample = sample
         self._rules = rules or RoleRules.parse()
         self._session: ObserverSession | None = None
         self._proc: ProcSession | None = None
@@ -84,7 +90,7 @@ class LiveObservation:
         self._interrupts_before = read_interrupts()
         self._faults_before = procfs.major_faults(self.subject.pids)
         try:
-            self._session = ObserverSession(self.subject, self._all_calls)
+            self._session = ObserverSession(self.subject, self._all_calls, self._sample)
         except Unfit as error:
             self._why_proc = f"this kernel can't be observed with eBPF: {error}"
             self._proc = ProcSession(self.subject)
@@ -275,6 +281,12 @@ class LiveObservation:
             yield self._broken
         if self._ended is not None:
             yield self._gone_sentence()
+        if self._sample > 1:
+            watched, window = (reading.message[name] / 1e9 for name in ("watched_ns", "window_ns"))
+            yield (
+                f"Calls were counted for {watched:.1f} of {window:.0f} s, {PIECE_S:g} s at a time, and stand "
+                f"for all: counts are estimates, and a call that takes over {PIECE_S:g} s may be missing."
+            )
         if self.subject.by_files:
             yield (
                 "Files were chosen, not processes: the times of system calls are of calls on these files, "

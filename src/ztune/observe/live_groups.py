@@ -15,8 +15,8 @@ from ztune.observe.live_kernel import (
     MAPPED,
     MAPPED_WRITABLE,
     READS,
+    SUMS,
     SYNCS,
-    TOTALS,
     WRITES,
     KernelReading,
     SeenFile,
@@ -29,7 +29,6 @@ NO_ROLE = "none"
 MOST_FILES = 2000
 # Begins to write a file's pages, and promises nothing: a system call, but no sync.
 _NO_SYNC = "sync_file_range"
-_SUMS = [name for name in TOTALS.names or () if name not in ("file", "call", "what", "cpu", "pad")]
 
 
 @dataclass(frozen=True)
@@ -151,7 +150,7 @@ def _without_processors(totals: npt.NDArray[np.void]) -> npt.NDArray[np.void]:
     order = np.argsort(key, kind="stable")
     begins = np.flatnonzero(np.r_[True, np.diff(key[order]) != 0])
     rows = totals[order[begins]].copy()
-    for name in _SUMS:
+    for name in SUMS:
         rows[name] = np.add.reduceat(totals[name][order], begins, axis=0)
     return rows
 

@@ -38,6 +38,7 @@ TOTALS = np.dtype(
 SPENT = np.dtype(
     [("number", "u4"), ("pad", "u4"), ("ns", "u8"), ("errors", "u8"), ("latency", "u8", LATENCIES)]
 )
+SUMS = [name for name in TOTALS.names or () if name not in ("file", "call", "what", "cpu", "pad")]
 
 
 class Unfit(ZtuneError):
@@ -72,6 +73,7 @@ class KernelReading:
     message: dict[str, Any]
     """The observer's own numbers; recorder/observer.c."""
     totals: npt.NDArray[np.void]
+    """Where calls are counted for a part of the time, what that makes of all of it; ``spent`` too."""
     spent: npt.NDArray[np.void]
     pids: tuple[int, ...]
     """Of observed processes that live."""
@@ -82,8 +84,8 @@ class KernelReading:
 class ObserverSession:
     """One run of ``ztune-observer``."""
 
-    def __init__(self, subject: ObservedSubject, all_calls: bool = False) -> None:
-        """Start it and wait until it observes. ``all_calls``: as ``LiveObservation`` has it.
+    def __init__(self, subject: ObservedSubject, all_calls: bool = False, sample: int = 1) -> None:
+        """Start it and wait until it observes. ``all_calls``, ``sample``: as ``LiveObservation`` has them.
 
         Raises Unfit where the kernel can't do it, MissingError without the program or the rights.
         """
@@ -100,6 +102,7 @@ class ObserverSession:
             raise Unfit(reason)
         options = ["--everyone", *(["--below"] if subject.roots else [])] if subject.by_files else []
         options += ["--calls"] if all_calls else []
+        options += ["--sample", str(sample)] if sample > 1 else []
         self._helper = kernel.HelperProcess(kernel.OBSERVER, "run", *options, stdin=subprocess.DEVNULL)
         self._asked = 0
         try:
@@ -167,10 +170,11 @@ class ObserverSession:
                 self._files[number] = seen if known is None else known.renamed(path)
             if self._asked <= 0:
                 break
+        times = message["window_ns"] / max(1, message["watched_ns"])
         return KernelReading(
             message,
-            np.frombuffer(parts["totals"], TOTALS),
-            np.frombuffer(parts["spent"], SPENT),
+            _times(np.frombuffer(parts["totals"], TOTALS), SUMS, times),
+            _times(np.frombuffer(parts["spent"], SPENT), ("ns", "errors", "latency"), times),
             tuple(int(pid) for pid in np.frombuffer(parts["pids"], "u4")),
             self._files,
         )
@@ -193,6 +197,16 @@ class ObserverSession:
         if message["code"] in ("no-btf", "kernel"):
             return Unfit(str(message["message"]))
         return ZtuneError(f"{PROGRAM}: {message['message']}")
+
+
+def _times(rows: npt.NDArray[np.void], names: Iterable[str], times: float) -> npt.NDArray[np.void]:
+    """Return the rows with the sums called ``names`` so many times as large."""
+    if times == 1.0:
+        return rows
+    found = rows.copy()
+    for name in names:
+        found[name] = np.rint(rows[name] * times).astype(np.uint64)
+    return found
 
 
 def renamed_since(files: Mapping[int, SeenFile]) -> dict[int, SeenFile]:

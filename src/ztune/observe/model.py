@@ -17,6 +17,8 @@ from ztune.onhost.look.reading import ObservedDatabase
 FORMAT: Final = "ztune-observation"
 VERSION: Final = 1
 
+PIECE_S = 0.2
+"""Seconds for which calls are counted at a time, where they are for a part of it; recorder/observer.c."""
 Buckets = dict[int, int]
 """Lower bound of a power-of-two bucket → count."""
 

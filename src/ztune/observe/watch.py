@@ -27,6 +27,7 @@ def watch(
     rules: RoleRules | None = None,
     *,
     all_calls: bool = False,
+    sample: int = 1,
     look_at_files: bool = True,
     user: str | None = None,
     show: Show = lambda seen, passed: None,
@@ -35,13 +36,13 @@ def watch(
     """Observe for ``seconds`` (None: until KeyboardInterrupt) or until all chosen processes are gone.
 
     A KeyboardInterrupt ends the window, a second one the look at the files: what was seen is returned.
-    ``all_calls``: as ``LiveObservation`` has it. ``look_at_files``: afterwards walk through the files of each
-    role and compress samples of them. ``user``: whom to ask databases as, see ``settings.databases``. ``say``
-    is told of steps that take a moment.
+    ``all_calls``, ``sample``: as ``LiveObservation`` has them. ``look_at_files``: afterwards walk through the
+    files of each role and compress samples of them. ``user``: whom to ask databases as, see
+    ``settings.databases``. ``say`` is told of steps that take a moment.
 
     Raises MissingError without what observing needs.
     """
-    with LiveObservation(subject, rules, all_calls) as live:
+    with LiveObservation(subject, rules, all_calls, sample) as live:
         # To load the programs takes seconds on a slow host: all counters begin and end with those of calls.
         zfs, sampler = zfs_state.ZfsWatch(), Sampler()
         sampler.start()

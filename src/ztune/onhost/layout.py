@@ -13,7 +13,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, ClassVar, Literal
 
 from ztune.onhost.age import CLONE, FILLER, FILLER_PROPERTIES, Age
 from ztune.onhost.declared import Declared
@@ -28,8 +28,6 @@ VdevKind = Literal["stripe", "mirror", "raidz1", "raidz2", "raidz3"]
 PoolFilesystem = Literal["zfs", "ext4", "xfs"]
 VolumeFilesystem = Literal["ext4", "xfs"]
 
-POOL_FILESYSTEMS: tuple[PoolFilesystem, ...] = get_args(PoolFilesystem)
-VOLUME_FILESYSTEMS: tuple[VolumeFilesystem, ...] = get_args(VolumeFilesystem)
 # Which kinds each class takes: zpoolconcepts(7), "Virtual Devices".
 CLASS_KINDS: dict[VdevClass, tuple[VdevKind, ...]] = {
     "data": ("stripe", "mirror", "raidz1", "raidz2", "raidz3"),

@@ -107,7 +107,7 @@ def study_for(trace: Trace, name: str | None, profile: str | None, arc: str | No
         )
     workload = manifest.workload.name if manifest.workload is not None else None
     if name is not None:
-        study = ready.find(name)
+        study = _noted(ready.find(name), manifest)
     elif workload is not None and workload in ready.files():
         study = ready.find(workload)
     else:
@@ -116,6 +116,26 @@ def study_for(trace: Trace, name: str | None, profile: str | None, arc: str | No
     if info is not None and info.name in registry.names() and recordings.varied(study):
         study = recordings.completed(study, info.name, info.parameters, settings=True)
     return suited(study, trace, profile, arc, named=name is not None)
+
+
+def _noted(study: Study, manifest: Manifest) -> Study:
+    """Return ``study`` with a note where it is of another database than the one that was recorded."""
+    theirs, ours = database.of_workload(study.workload or ""), _database_of(manifest)
+    if theirs is None or ours is None or theirs.name == ours.name:
+        return study
+    note = (
+        f'study "{study.name}" is of {theirs.facts.title} and the recording of {ours.facts.title}: its base '
+        "and what it varies may not be what that asks for; without --study one is made from the recording"
+    )
+    return study.model_copy(update={"notes": (*study.notes, note)})
+
+
+def _database_of(manifest: Manifest) -> database.Database | None:
+    """Return the database that was recorded: its workload's, or the one by its files; None where several."""
+    if manifest.workload is not None:
+        return database.of_workload(manifest.workload.name)
+    found = databases_in(manifest)
+    return found[0] if len(found) == 1 else None
 
 
 def study_of_jobs(
@@ -154,9 +174,9 @@ def with_advice(study: Study, names: Sequence[str], trace: Trace) -> StudyBeside
     Raises InputError.
     """
     manifest = trace.manifest
-    workload = manifest.workload.name if manifest.workload is not None else study.workload
-    here = databases_in(manifest)
-    found = database.of_workload(workload) if workload else here[0] if len(here) == 1 else None
+    found = _database_of(manifest)
+    if found is None and manifest.workload is None and study.workload is not None:
+        found = database.of_workload(study.workload)
     return advised.beside(study, names, None if found is None else found.name, advised.REPLAY)
 
 

@@ -615,8 +615,8 @@ def _layout(text: str) -> Layout:
 def _trial(row: Any) -> Trial:
     values = {key: row[key] for key in row.keys()}  # noqa: SIM118
     values["layout"] = _layout(values["layout"])
-    for key in ("spec", "result"):
-        values[key] = None if values[key] is None else json.loads(values[key])
+    values["spec_json"] = values.pop("spec")
+    values["result"] = None if values["result"] is None else json.loads(values["result"])
     values["attempts"] = json.loads(values["attempts"])
     values["series"] = tuple(SeriesRef(**s) for s in json.loads(values["series"]))
     values["is_baseline"] = bool(values["is_baseline"])

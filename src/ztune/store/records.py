@@ -1,7 +1,8 @@
-"""What the store hands out: frozen records with their JSON parsed."""
+"""What the store hands out: frozen records."""
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -92,7 +93,7 @@ class Trial:
     target: str
     status: str  # "pending", "running", "ok" or "failed"
     error: str | None
-    spec: dict[str, Any] | None
+    spec_json: str | None  # of a recording of many files much text, and seldom asked for
     result: dict[str, Any] | None
     engine_version: str | None
     openzfs_version: str | None
@@ -105,6 +106,11 @@ class Trial:
     series: tuple[SeriesRef, ...] = ()
     trace_path: str = ""  # where layouts have recordings of their own; else empty: the run's
     trace_sha: str = ""
+
+    @property
+    def spec(self) -> dict[str, Any] | None:
+        """What the engine or the host was told to do; None before it was."""
+        return None if self.spec_json is None else json.loads(self.spec_json)
 
     @property
     def condition(self) -> str:

@@ -242,7 +242,7 @@ class Manifest(_Part):
 
     def to_json(self) -> str:
         """Return the text of ``trace.json``."""
-        return json.dumps(self.model_dump(mode="json"), indent=1, ensure_ascii=False) + "\n"
+        return self.model_dump_json(indent=1) + "\n"
 
 
 def content_unknown(role: str) -> str:

@@ -18,6 +18,8 @@ from ztune.databases.database import Database, Files, every, of_layouts
 from ztune.databases.rules import NO_ROLE, RoleRule
 from ztune.trace.manifest import Manifest
 
+_PATHS = 1 << 17  # of so many files it is kept what rules say of them
+
 _DELETED = " (deleted)"  # what /proc/PID/fd appends to the name of a removed file
 
 
@@ -85,11 +87,10 @@ class Present:
         self._names: dict[str, dict[str, list[str]]] = {}  # layout → folder → names of its anchors
         for path in paths:
             whole = path.removesuffix(_DELETED)
-            for layout in _anchored():
-                if layout.anchor is not None and layout.anchor.fullmatch(whole):
-                    folder, _, name = whole.rpartition("/")
-                    names = self._names.setdefault(layout.name, {}).setdefault(folder, [])
-                    names.append(name.rpartition(".")[0] or name)
+            for layout in _anchors(whole):
+                folder, _, name = whole.rpartition("/")
+                names = self._names.setdefault(layout, {}).setdefault(folder, [])
+                names.append(name.rpartition(".")[0] or name)
 
     def fits(self, layout: KnownLayout, path: str) -> int:
         """Return 2 where nothing speaks against a file at ``path`` being the layout's, 1 where its own files
@@ -206,10 +207,7 @@ def _known(path: str, present: Present | None) -> _Known | None:
     """
     best, fits = None, -1
     here = Present([path]) if present is None else present
-    # Hundreds of rules, and of a mail store hundreds of thousands of paths that none matches.
-    for layout, rule in [(layout, rule) for literal, layout, rule in _backwards() if literal in path]:
-        if not rule.pattern.fullmatch(path):
-            continue
+    for layout, rule in _matching(path):
         found = here.fits(layout, path)
         if present is None and found >= 0:
             found = 2
@@ -218,6 +216,26 @@ def _known(path: str, present: Present | None) -> _Known | None:
         if fits == 2:
             break
     return best
+
+
+@functools.lru_cache(maxsize=_PATHS)
+def _matching(path: str) -> tuple[tuple[KnownLayout, RoleRule], ...]:
+    """Return the rules that match the file at ``path``, strongest first.
+
+    There are hundreds of rules, and a mail store has hundreds of thousands of paths that none matches; a
+    command asks for each again and again.
+    """
+    return tuple(
+        (layout, rule)
+        for literal, layout, rule in _backwards()
+        if literal in path and rule.pattern.fullmatch(path)
+    )
+
+
+@functools.lru_cache(maxsize=_PATHS)
+def _anchors(path: str) -> tuple[str, ...]:
+    """Return the names of the layouts that alone have such a file as that at ``path``."""
+    return tuple(one.name for one in _anchored() if one.anchor is not None and one.anchor.fullmatch(path))
 
 
 @functools.cache
