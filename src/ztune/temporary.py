@@ -31,7 +31,7 @@ DISKS, WARMING, RESULTS = "ztune-disks-", "ztune-warming-", "ztune-results-"
 """… of disks that are measured, of what a database's start reads, and of a copy of the results database."""
 KINDS = (CONNECTION, PROGRAM, GUEST, DISKS, WARMING, RESULTS)
 LOCK = ".lock"
-_IN_SCRATCH = (paths.GUEST, paths.ENGINE)
+_IN_HOME = ((paths.SCRATCH, paths.GUEST), (paths.SCRATCH, paths.ENGINE), (paths.LAB, paths.BUILD))
 _MARK = b"ztune\n"
 _NAME = re.compile(rf"({'|'.join(KINDS)})[a-z0-9_]{{8}}")  # as tempfile names them
 
@@ -118,8 +118,8 @@ def left_here() -> list[Path]:
     """Return all that was left on this host, the folders of the lab, of engines and of databases among it."""
     found = [path for parent in _parents() for path in left(parent)]
     # Nothing is made to look: there may be no room for it.
-    scratch = paths.home() / paths.SCRATCH
-    found += [path for prefix in _IN_SCRATCH for path in shared_files.left(scratch, prefix, "")]
+    home = paths.home()
+    found += [path for where, prefix in _IN_HOME for path in shared_files.left(home / where, prefix, "")]
     return [*found, *workdir.leftovers(workdir.WorkDir.default_parent())]
 
 
@@ -128,8 +128,8 @@ def remove_left_here() -> None:
     for parent in _parents():
         for path in left(parent):
             _remove(path)
-    for prefix in _IN_SCRATCH:
-        shared_files.remove_left(paths.home() / paths.SCRATCH, prefix, "")
+    for where, prefix in _IN_HOME:
+        shared_files.remove_left(paths.home() / where, prefix, "")
     workdir.sweep(workdir.WorkDir.default_parent())
 
 

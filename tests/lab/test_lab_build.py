@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from ztune import paths
+from ztune import paths, temporary
 from ztune.errors import InputError, MissingError, ZtuneError
 from ztune.lab import build, build_user_mode, image, qemu, recipe
 from ztune.lab.image import Image
+from ztune.onhost.host import shared_files
 
 KERNEL = "6.1.0-56-amd64"
 ZFS = {"2.3.2-2~bpo12+2": "2.3", "2.1.11-1+deb12u1": "2.1"}
@@ -191,6 +192,10 @@ def test_what_killed_builds_left_is_swept(tmp_path: Path, monkeypatch: pytest.Mo
     lab = paths.lab()
     (lab / "build-abc" / "root").mkdir(parents=True)
     (lab / "modules" / "kept").mkdir(parents=True)
+    killed = lab / "build-def"
+    (killed / "root").mkdir(parents=True)
+    shared_files.lock_of(killed).touch()
+    assert killed in temporary.left_here()  # `ztune clean` names it
     with build._lock():
         build._sweep()
     assert sorted(path.name for path in lab.iterdir()) == ["lock", "modules"]
