@@ -16,6 +16,8 @@ GUEST = "lab-"
 """How the names in ``scratch`` begin of what the lab has there: of its guests and of their disks."""
 ENGINE = "trial-"
 """How those begin of the folders of engines, whose pools may lie there."""
+LAB, BUILD = "cache/lab", "build-"
+"""Where the lab is, and how the names there begin of the folders that it is built in."""
 
 
 def home() -> Path:

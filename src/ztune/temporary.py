@@ -20,7 +20,7 @@ from typing import Self
 
 from ztune import paths
 from ztune.errors import InputError
-from ztune.onhost.host import own_directory, shared_files
+from ztune.onhost.host import own_directory, shared_files, workdir
 from ztune.onhost.host.own_directory import Inode
 from ztune.onhost.host.process import all_pids
 
@@ -31,7 +31,7 @@ DISKS, WARMING, RESULTS = "ztune-disks-", "ztune-warming-", "ztune-results-"
 """… of disks that are measured, of what a database's start reads, and of a copy of the results database."""
 KINDS = (CONNECTION, PROGRAM, GUEST, DISKS, WARMING, RESULTS)
 LOCK = ".lock"
-_IN_SCRATCH = (paths.GUEST, paths.ENGINE)
+_IN_HOME = ((paths.SCRATCH, paths.GUEST), (paths.SCRATCH, paths.ENGINE), (paths.LAB, paths.BUILD))
 _MARK = b"ztune\n"
 _NAME = re.compile(rf"({'|'.join(KINDS)})[a-z0-9_]{{8}}")  # as tempfile names them
 
@@ -115,11 +115,12 @@ def left(parent: Path, prefix: str = "") -> list[Path]:
 
 
 def left_here() -> list[Path]:
-    """Return all that was left on this host, the folders of the lab and of engines among it."""
+    """Return all that was left on this host, the folders of the lab, of engines and of databases among it."""
     found = [path for parent in _parents() for path in left(parent)]
     # Nothing is made to look: there may be no room for it.
-    scratch = paths.home() / paths.SCRATCH
-    return [*found, *(path for prefix in _IN_SCRATCH for path in shared_files.left(scratch, prefix, ""))]
+    home = paths.home()
+    found += [path for where, prefix in _IN_HOME for path in shared_files.left(home / where, prefix, "")]
+    return [*found, *workdir.leftovers(workdir.WorkDir.default_parent())]
 
 
 def remove_left_here() -> None:
@@ -127,8 +128,9 @@ def remove_left_here() -> None:
     for parent in _parents():
         for path in left(parent):
             _remove(path)
-    for prefix in _IN_SCRATCH:
-        shared_files.remove_left(paths.home() / paths.SCRATCH, prefix, "")
+    for where, prefix in _IN_HOME:
+        shared_files.remove_left(paths.home() / where, prefix, "")
+    workdir.sweep(workdir.WorkDir.default_parent())
 
 
 def _parents() -> list[Path]:

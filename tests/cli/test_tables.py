@@ -101,6 +101,19 @@ def test_the_images_of_the_lab(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
     holds(call("lab", "list"), "OpenZFS", "kernel", "MiB", "folder")
 
 
+def test_which_version_of_the_lab_runs_in_user_mode(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    plain = image.Image("a", "6.1.0-56-amd64", "2.1.11-1", "recipe")
+    fast = image.Image("b", "6.1.1-um", "2.3.2-2", "recipe", user_mode=True)
+    verdict = accel.Acceleration("tcg", "this host has no /dev/kvm")
+    monkeypatch.setattr(image, "built", lambda: [fast, plain])
+    monkeypatch.setattr(accel, "known", lambda: verdict)
+    monkeypatch.setattr(accel, "verdict", lambda _image: verdict)
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    monkeypatch.setattr(keeper, "connect", lambda: None)
+    shown = call("lab", "list")
+    assert "trials with --on lab run in user mode, in real time, with OpenZFS 2.3.2-2\n" in shown
+
+
 def point(where: Path) -> mount_points.MountPoint:
     study = ready.find("postgres-oltp")
     return mount_points.MountPoint(

@@ -7,12 +7,14 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 from plain_power import need
 
+from ztune import temporary
 from ztune.cli.main import ztune
 from ztune.crash.cuts import Cutting
 from ztune.crash.plan import Moment
@@ -172,6 +174,22 @@ def test_an_interrupt_unmounts_and_removes_everything(parent: Path) -> None:
         _, said = running.communicate(timeout=120)
     assert running.returncode == 130 and "interrupted" in said
     assert left(parent) == []
+
+
+def test_what_a_killed_one_left_is_unmounted_and_removed(
+    parent: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    argv = [sys.executable, "-c", SCRIPT, *arguments(parent, "sqlite", "base", 1000)]
+    with subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as running:
+        assert running.stderr is not None
+        assert running.stderr.readline().startswith("[1/1000]")
+        running.kill()
+    [work] = (parent / "run").iterdir()
+    monkeypatch.setenv("TMPDIR", str(work.parent))
+    while work not in temporary.left_here():  # what dies with it may still be dying
+        time.sleep(0.1)
+    while left(parent):
+        temporary.remove_left_here()
 
 
 @pytest.mark.parametrize(

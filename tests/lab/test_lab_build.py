@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from ztune import paths
+from ztune import paths, temporary
 from ztune.errors import InputError, MissingError, ZtuneError
 from ztune.lab import build, build_user_mode, image, qemu, recipe
 from ztune.lab.image import Image
+from ztune.onhost.host import shared_files
 
 KERNEL = "6.1.0-56-amd64"
 ZFS = {"2.3.2-2~bpo12+2": "2.3", "2.1.11-1+deb12u1": "2.1"}
@@ -191,6 +192,10 @@ def test_what_killed_builds_left_is_swept(tmp_path: Path, monkeypatch: pytest.Mo
     lab = paths.lab()
     (lab / "build-abc" / "root").mkdir(parents=True)
     (lab / "modules" / "kept").mkdir(parents=True)
+    killed = lab / "build-def"
+    (killed / "root").mkdir(parents=True)
+    shared_files.lock_of(killed).touch()
+    assert killed in temporary.left_here()  # `ztune clean` names it
     with build._lock():
         build._sweep()
     assert sorted(path.name for path in lab.iterdir()) == ["lock", "modules"]
@@ -241,6 +246,16 @@ def test_a_damaged_image_is_not_taken_for_built(tmp_path: Path, home: Path) -> N
     assert build.there(image, said.append) is not None and said.pop().endswith("already built")
     image.vmlinuz.write_text("another")
     assert build.there(image, said.append) is None and said.pop().endswith("damaged, made anew")
+
+
+def test_an_openzfs_that_can_not_be_put_into_a_kernel_is_refused_before_anything_is_compiled(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "packed" / "zfs-2.1.11").mkdir(parents=True)
+    (tmp_path / "packed" / "linux-source-6.1.tar.xz").write_text("never opened")
+    why = r"OpenZFS 2\.1\.11-1 has no guest in user mode: .*; `ztune lab build --openzfs 2\.1\.11-1` builds"
+    with pytest.raises(InputError, match=why):
+        build_user_mode._sources(tmp_path / "packed", tmp_path, "2.1.11-1")
 
 
 def test_a_kernel_that_was_built_another_way_is_made_anew(tmp_path: Path, home: Path) -> None:

@@ -8,19 +8,26 @@ import struct
 import subprocess
 import sys
 import threading
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from children import environment
+from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ztune import native
+from ztune.cli import lab as cli
 from ztune.doctor import checks
 from ztune.errors import InputError, MissingError, ZtuneError
-from ztune.lab import accel, apt, keeper, qemu
+from ztune.lab import Guest, accel, apt, image, keeper, qemu
+from ztune.lab.image import Image
 from ztune.lab.qemu import Machine
 from ztune.lab.wire import WINDOW, Frame, Frames, GuestLost, Port, pack
 from ztune.onhost.host.about import boot_id
+from ztune.places.lab import Lab
 
 MACHINE = Machine(Path("/k"), Path("/i"), "tcg", 1024, 2)
 
@@ -205,6 +212,42 @@ def test_doctor_says_how_guests_run(fake_qemu: Path, tmp_path: Path) -> None:
     accel._file().write_text(json.dumps({**said, "accel": "kvm", "reason": ""}))
     assert checks.check_kvm(device).state is checks.State.OK
     assert "not built yet" in checks.check_lab().means
+
+
+def test_doctor_says_which_openzfs_is_on_which_kernel(
+    fake_qemu: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    images = [Image("a", "6.1.1-um", "2.3.2-2", "", user_mode=True), Image("b", "6.1.0", "2.1.11-1", "")]
+    monkeypatch.setattr(image, "built", lambda: images)
+    monkeypatch.setattr(Image, "check", lambda _self: None)
+    monkeypatch.setattr(type(native.DISK), "find", lambda _self: Path("/disk"))
+    monkeypatch.setattr(checks, "_sbin", lambda program: program)
+    said = checks.check_lab().means
+    assert said.startswith("OpenZFS 2.3.2-2 on kernel 6.1.1-um, OpenZFS 2.1.11-1 on kernel 6.1.0, for")
+
+
+def test_an_emulated_run_says_that_another_version_is_not(
+    fake_qemu: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = Image("b", "6.1.0", "2.1.11-1", "recipe")
+    images = [old]
+    monkeypatch.setattr(image, "built", lambda: images)
+    lab = Lab("2.1")
+    monkeypatch.setattr(lab, "_guest", SimpleNamespace(machine=MACHINE, image=old, why_no_kvm="none"))
+    assert "warnings" not in lab.describe()
+    images.append(Image("a", "6.1.1-um", "2.3.2-2", "recipe", user_mode=True))
+    [said] = lab.describe()["warnings"]
+    assert "no guest in user mode with OpenZFS 2.1.11-1" in said and "its times can't" in said
+
+
+def test_a_command_in_a_fresh_guest_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever left something in a guest that was up, and is no more, would else look for it in vain."""
+    fresh = SimpleNamespace(start=lambda argv: None)
+    monkeypatch.setattr(keeper, "connect", lambda: None)
+    monkeypatch.setattr(Guest, "resume", lambda *_args, **_named: nullcontext(fresh))
+    monkeypatch.setattr(keeper, "relay", lambda _command: 7)
+    done = CliRunner().invoke(cli.command, ["run", "true"])
+    assert done.exit_code == 7 and "in a fresh guest" in done.stderr and not done.stdout
 
 
 # --- apt

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -12,6 +13,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -647,3 +649,15 @@ def test_a_load_that_finds_its_own_rate_has_no_neighbour() -> None:
     busy = replace(JOB, params={**JOB.params, "busy": 0.5})
     with pytest.raises(InputError, match="give it a rate instead"):
         JOB.with_neighbour(busy)
+
+
+def test_a_command_that_clean_tries_again_and_again_is_said_once() -> None:
+    destroy = {"event": "log", "text": "", "command": ["zfs", "destroy", "tank/a"], "rc": 1}
+    events = [destroy, {"event": "log", "text": "tank/a is busy", "waits": True}, destroy, destroy]
+    channel = SimpleNamespace(
+        lines=lambda: map(json.dumps, events), wait=lambda: 0, close=lambda: None, stderr_tail=lambda: ""
+    )
+    said: list[str] = []
+    place: Any = SimpleNamespace(open=lambda _words: channel)
+    one_trial._clean(place, "program", "/state", said.append, 1.0, said.append)
+    assert said == ["zfs destroy tank/a", "tank/a is busy"]

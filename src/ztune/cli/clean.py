@@ -194,7 +194,8 @@ def _clean(place: Place, yes: bool, as_json: bool, beside: Mapping[str, Any] | N
         for one in trials:
             _show(one)
         for one in datasets:
-            output.echo(f"alive: {output.line(one['name'])} of trial {output.line(one['trial'])}")
+            name, of = output.line(one["name"]), output.line(one["trial"])
+            output.echo(f"without a journal: {name}, which says that it is of trial {of}")
     if not trials and not datasets:
         return 0
     if not yes:

@@ -18,6 +18,7 @@ from ztune.units import parse_size
 _OPENZFS = option(
     "--openzfs", metavar="VERSION", help="OpenZFS version or its beginning, such as 2.1 or 2.3."
 )
+_FRESH = "in a fresh guest, which ends with the command"
 _MEMORY = option("--memory", metavar="SIZE", default="2G", help="Memory of the guest.")
 
 
@@ -197,6 +198,7 @@ def run(
         if openzfs is not None:
             running.require(openzfs)
         sys.exit(running.run(argv))
+    output.echo(_FRESH, err=True)
     progress = _Progress()
     with Guest.resume(openzfs, progress=progress) as guest:
         progress.end()
@@ -224,6 +226,7 @@ def shell(openzfs: str | None = _OPENZFS) -> None:
         if openzfs is not None:
             running.require(openzfs)
         sys.exit(running.run(argv, terminal=True))
+    output.echo(_FRESH, err=True)
     progress = _Progress()
     with Guest.resume(openzfs, progress=progress) as guest:
         progress.end()
@@ -286,5 +289,6 @@ def list_(as_json: bool = json_option) -> None:
     if verdict:
         output.echo(_how(verdict.accel, verdict.reason))
     if verdict and accel.in_user_mode(None):  # without one it would try, and a list starts no guest
-        output.echo("trials with --on lab run in user mode, in real time")
+        which = ", ".join(found.openzfs for found in image.built() if found.user_mode)
+        output.echo(f"trials with --on lab run in user mode, in real time, with OpenZFS {which}")
     output.echo(f"a guest with OpenZFS {about['openzfs']} is up" if about else "no guest is up")

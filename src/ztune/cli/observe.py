@@ -170,8 +170,8 @@ def command(
     if sources:
         if all_calls or any(value is not None for value in (*live, sample)):
             raise InputError(
-                "--from reads files: leave out --pid, --unit, --dataset and --path, "
-                "and also --seconds, --calls and --sample"
+                "--from reads files: leave out --pid, --unit, --dataset, "
+                "--path, --seconds, --calls and --sample"
             )
         seen = read_files(sources, rules=rules, meaning=meaning, format=format_)
     else:

@@ -378,7 +378,8 @@ def check_lab() -> Checked:
         fix = "ztune lab build" if "damaged" in str(error) else "make build"
         return Checked("lab", State.MISSING, str(error).partition("; `")[0], fix, details={"qemu": release})
     versions = [found.openzfs for found in built]
-    means = f"OpenZFS {' and '.join(versions)} on kernel {built[0].kernel}, for trials with --on lab"
+    guests = ", ".join(f"OpenZFS {found.openzfs} on kernel {found.kernel}" for found in built)
+    means = f"{guests}, for trials with --on lab"
     return Checked("lab", State.OK, means, details={"qemu": release, "openzfs": versions})
 
 
@@ -388,7 +389,7 @@ def check_leftovers(parent: Path | None = None) -> Checked:
 
     found = leftovers(parent or WorkDir.default_parent())
     if found:
-        means = f"a run that was killed left {', '.join(map(str, found))}; the next `ztune tune` removes it"
+        means = f"a run that was killed left {', '.join(map(str, found))}; `ztune clean --yes` removes it"
         return Checked("leftovers", State.LIMITED, means, details={"paths": [str(path) for path in found]})
     return Checked("leftovers", State.OK, "none of killed runs")
 

@@ -12,7 +12,6 @@ import platform
 import re
 import shutil
 import subprocess
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -88,8 +87,9 @@ def folder_for(progress: Progress) -> Iterator[Path]:
                 f"{ROOM >> 30} GiB; "
                 f"set ZTUNE_HOME to a roomier place"
             )
-        with tempfile.TemporaryDirectory(prefix="build-", dir=paths.lab()) as folder:
-            yield Path(folder)
+        with shared_files.temporary(paths.lab(), paths.BUILD) as folder:
+            folder.mkdir(mode=0o700)
+            yield folder
 
 
 @contextlib.contextmanager
@@ -103,7 +103,8 @@ def _lock(progress: Progress = lambda _: None) -> Iterator[None]:
 
 def _sweep() -> None:
     """Remove what builds that were killed left. Ours alone: the lock is held."""
-    for path in paths.lab().glob("build-*"):
+    shared_files.remove_left(paths.lab(), paths.BUILD, "")
+    for path in paths.lab().glob(f"{paths.BUILD}*"):  # an older ztune's have no lock of their own
         shutil.rmtree(path, ignore_errors=True)
 
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ztune import paths
-from ztune.errors import MissingError, ZtuneError
+from ztune.errors import InputError, MissingError, ZtuneError
 from ztune.lab import apt as packages
 from ztune.lab import build as building
 from ztune.lab import recipe
@@ -26,6 +26,8 @@ from ztune.lab.uml import check_rights
 from ztune.packages import install_command
 
 TOOLS = ("flex", "bison", "bc")
+BUILTIN = "copy-builtin"
+"""OpenZFS's script that puts its source into Linux's; Debian's package of 2.1 is without it."""
 ON = """
     HOSTFS VIRTIO VIRTIO_MENU VIRTIO_UML VIRTIO_BLK BLK_DEV BLK_DEV_LOOP BLK_DEV_INITRD RD_GZIP
     DEVTMPFS TMPFS TMPFS_XATTR TMPFS_POSIX_ACL OVERLAY_FS EXT4_FS FUSE_FS PARTITION_ADVANCED
@@ -170,7 +172,7 @@ def _assemble(apt: Apt, source: str, image: Image, folder: Path, progress: build
         target = "source" if path.name.startswith(("linux-source", "zfs-dkms")) else "tools"
         packages.unpack(path, folder / target)
         path.unlink()
-    tree, zfs = _sources(folder / "source" / "usr" / "src", folder)
+    tree, zfs = _sources(folder / "source" / "usr" / "src", folder, image.openzfs)
     log = paths.lab() / f"build-log-{image.name}.txt"
     began = time.monotonic()
     with log.open("w") as out:
@@ -187,7 +189,7 @@ def _assemble(apt: Apt, source: str, image: Image, folder: Path, progress: build
     return building.install(image, part)
 
 
-def _sources(packed: Path, folder: Path) -> tuple[Path, Path]:
+def _sources(packed: Path, folder: Path, openzfs: str) -> tuple[Path, Path]:
     """Return where the unpacked sources of Linux and of OpenZFS are."""
     archive = next(
         (path for path in sorted(packed.rglob("linux-source-*.tar.*")) if not path.is_symlink()), None
@@ -195,6 +197,11 @@ def _sources(packed: Path, folder: Path) -> tuple[Path, Path]:
     zfs = next(iter(packed.glob("zfs-*")), None)
     if archive is None or zfs is None:
         raise MissingError("the packages hold no source of Linux or none of OpenZFS")
+    if not (zfs / BUILTIN).is_file():
+        raise InputError(
+            f"OpenZFS {openzfs} has no guest in user mode: its package lacks `{BUILTIN}`, which puts it into "
+            f"a kernel; `ztune lab build --openzfs {openzfs}` builds the emulated guest"
+        )
     with tarfile.open(archive) as tar:
         tar.extractall(folder / "linux", filter="tar")
     archive.unlink()
@@ -215,7 +222,7 @@ def _compile(tree: Path, zfs: Path, objects: Path, steps: building.Steps, image:
     words = ["./configure", "--with-config=kernel", "--enable-linux-builtin"]
     where = [f"--with-linux={tree}", f"--with-linux-obj={objects}"]
     steps.run([*words, *where], zfs, f"configuring {openzfs} for it", env={"ARCH": "um"})
-    steps.run(["sh", "./copy-builtin", str(tree)], zfs, f"putting {openzfs} into it")
+    steps.run(["sh", f"./{BUILTIN}", str(tree)], zfs, f"putting {openzfs} into it")
     revision = tree / "include" / "zfs" / "zfs_gitrev.h"
     if not revision.exists():  # the distribution's package has none
         revision.write_text(f'#define ZFS_META_GITREV "zfs-{image.openzfs}"\n')

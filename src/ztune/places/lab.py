@@ -45,6 +45,10 @@ IN_USER_MODE = (
     "The lab's guest runs in user mode, with one processor: what the database does itself takes many times "
     "as long as on a host. Believe the differences that the disks make."
 )
+NOT_IN_USER_MODE = (
+    "The lab has no guest in user mode with OpenZFS {}, so this run is emulated: its operations and bytes "
+    "can be held against those of another version, its times can't."
+)
 ROOM = 4 << 30
 """Bytes that must be free for the disks' contents, which are sparse files."""
 SCRATCH = 256 << 30
@@ -333,9 +337,11 @@ class Lab:
     def describe(self) -> dict[str, Any]:
         """Return the environment record; as ``warnings``, what a run in it is to say."""
         machine = self.guest.machine
-        said = {"warnings": [IN_USER_MODE]} if machine.accel == "uml" else {}
+        warnings = [IN_USER_MODE] if machine.accel == "uml" else []
+        if machine.accel == "tcg" and any(one.user_mode for one in images.built()):
+            warnings.append(NOT_IN_USER_MODE.format(self.guest.image.openzfs))
         return {
-            **said,
+            **({"warnings": warnings} if warnings else {}),
             "kind": "lab",
             "accel": machine.accel,
             "why_no_kvm": self.guest.why_no_kvm,

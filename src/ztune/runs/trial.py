@@ -294,6 +294,7 @@ def _clean(
     words = ["python3", program, "clean", "--state", state]
     channel = place.open([*words, *(["--patience", f"{patience:g}"] if patience > 1 else [])])
     found = CleanedUp()
+    before = None
     try:
         for line in channel.lines():
             with contextlib.suppress(ValueError, KeyError, TypeError):
@@ -303,7 +304,9 @@ def _clean(
                 elif event["event"] == "running":
                     found.running.add(str(event["run"]))
                 elif event["event"] == "log" and isinstance(event.get("command"), list):
-                    say(" ".join(event["command"]))
+                    if event["command"] != before:  # one that is tried again and again is said once
+                        say(" ".join(event["command"]))
+                    before = event["command"]
                 elif event["event"] == "log" and event.get("waits"):
                     waits(str(event["text"]))
         code = channel.wait()

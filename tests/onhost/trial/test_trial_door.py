@@ -6,6 +6,7 @@ The same cases, and more, run on real ZFS in the lab; these say each rule by its
 from __future__ import annotations
 
 import io
+import json
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -33,7 +34,8 @@ class FakeZfs(Commands):
     """Pools and datasets as dictionaries; destroys what it is told to, as ZFS would."""
 
     def __init__(self) -> None:
-        super().__init__(Events(io.StringIO()))
+        self.said = io.StringIO()
+        super().__init__(Events(self.said))
         self.pools: dict[str, dict[str, str]] = {}
         self.datasets: dict[str, dict[str, tuple[str, str]]] = {}
         self.busy = 0
@@ -345,6 +347,10 @@ def test_busy_is_tried_again_and_then_said() -> None:
     scene.zfs.busy = 1
     scene.door.remove(scene.pool)
     assert "zt1-main" not in scene.zfs.pools
+    [told] = [
+        event for line in scene.zfs.said.getvalue().splitlines() if (event := json.loads(line)).get("waits")
+    ]
+    assert told["text"] == "pool zt1-main is busy, and tried again for a while"
     scene = Scene()
     scene.zfs.busy = 10**6
     scene.door._patience = 0.01

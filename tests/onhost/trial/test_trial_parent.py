@@ -41,3 +41,15 @@ def test_one_that_can_have_no_trial_is_refused_before_anything_is_made(
     check(keystatus="available")
     with pytest.raises(InputError, match=f'parent "tank/x" .*{why}'):
         check(**changes)
+
+
+@pytest.mark.parametrize(
+    ("parent", "why"),
+    [("tank", 'pool "tank" is not imported'), ("tank/a b", "make it: zfs create 'tank/a b'")],
+)
+def test_of_one_that_is_not_there_it_says_what_brings_it(parent: str, why: str) -> None:
+    pools: Any = KernelPools.__new__(KernelPools)
+    pools.spec = SimpleNamespace(place=SimpleNamespace(parents={"main": parent}))
+    pools.zfs = SimpleNamespace(values=lambda names, wanted: {})
+    with pytest.raises(InputError, match=why):
+        pools._check_parents()

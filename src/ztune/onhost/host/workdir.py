@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from ztune.errors import InputError, Refused, ZtuneError
-from ztune.onhost.host import mounts, own_directory
+from ztune.onhost.host import mounted, mounts, own_directory
 from ztune.onhost.host.interrupt import uninterrupted
 from ztune.onhost.host.own_directory import NotOursError
 from ztune.onhost.host.process import all_pids
@@ -192,9 +192,17 @@ def sweep(parent: Path) -> list[Path]:
     gone = []
     for path in leftovers(parent):
         with contextlib.suppress(ZtuneError, OSError), _left(path):
+            _unmount_dead(path)
             WorkDir.adopt(path).remove()
             gone.append(path)
     return gone
+
+
+def _unmount_dead(path: Path) -> None:
+    """Unmount below ``path`` what a ``ztune-mount`` that is dead has left: its files are in its store."""
+    for mount in mounts.below(path, mounts.table()):
+        if mounted.ours(mount) and mounted.dead(mount.point):
+            mounted.detach(mount.point)
 
 
 def _must_be_own_directory(path: Path) -> os.stat_result:

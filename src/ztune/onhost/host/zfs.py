@@ -110,6 +110,10 @@ class Commands:
             self._events.command(argv, process.returncode, time.monotonic() - began, last_words(text))
         return process.returncode, out.decode("utf-8", errors="replace"), text
 
+    def tell(self, text: str) -> None:
+        """Say what is waited for."""
+        self._events.log(text, waits=True)
+
     def _heard(
         self, process: subprocess.Popen[bytes], argv: Sequence[str], seconds: float
     ) -> tuple[bytes, bytes]:

@@ -85,17 +85,25 @@ def live(zfs: Zfs, state: Path) -> dict[str, tuple[str, str]]:
     return found
 
 
+def without_journal(zfs: Zfs, state: Path) -> dict[str, tuple[str, str]]:
+    """Return of ``live`` what no journal in STATE knows of: not what runs, nor what was refused."""
+    return {
+        name: (run, trial)
+        for name, (run, trial) in live(zfs, state).items()
+        if ID.fullmatch(run)
+        and ID.fullmatch(trial)
+        and not any((RunHome(state, run, old).believed / trial / JOURNAL).exists() for old in (False, True))
+    }
+
+
 def _clean_live(state: Path, busy: set[str], events: Events, patience: float) -> bool:
     """Remove what has no journal any more but says that it is ours: the state directory was lost."""
     ok = True
     zfs = Zfs(Commands(events, patience=patience))
-    for name, (run, trial) in live(zfs, state).items():
-        if not (ID.fullmatch(run) and ID.fullmatch(trial)):
+    for name, (run, trial) in without_journal(zfs, state).items():
+        if run in busy:
             continue
-        homes = [RunHome(state, run, old) for old in (False, True)]
-        if run in busy or any((home.believed / trial / JOURNAL).exists() for home in homes):
-            continue  # alive, or refused just now
-        directory = homes[0].places / trial
+        directory = RunHome(state, run).places / trial
         door = Door(zfs, run=run, trial=trial, state=state, directory=directory, patience=patience)
         tree = zfs.tree(name, ("mountpoint", "mounted", "type"))
         points = {
@@ -276,11 +284,11 @@ def listing(state: Path, events: Events) -> dict[str, Any]:
             found += [_listed(where, trial, running) for trial in trials(home)]
         if lock.fd >= 0:
             lock.release()
-    alive = live(Zfs(Commands(events)), state) if module_version() else {}
+    lost = without_journal(Zfs(Commands(events)), state) if module_version() else {}
     return {
         "state": str(state),
         "trials": found,
-        "datasets": [{"name": name, "run": run, "trial": trial} for name, (run, trial) in alive.items()],
+        "datasets": [{"name": name, "run": run, "trial": trial} for name, (run, trial) in lost.items()],
     }
 
 

@@ -314,17 +314,24 @@ class Door:
 
     def _until_free(self, argv: list[str], what: str) -> None:
         deadline = time.monotonic() + min(BUSY_SECONDS * self._patience, BUSY_MOST)
+        told = False
         while True:
             rc, _out, err = self.zfs.run.attempt(argv, timeout=300)
             if rc == 0:
                 return
             if "busy" not in err or time.monotonic() > deadline:
-                by = mounts.users(self.directory) if "busy" in err else []
-                who = f"; in use by {', '.join(by)}" if by else ""
+                who = self._users() if "busy" in err else ""
                 raise ZtuneError(
                     f"{what}: {' '.join(argv[:2])} failed: {last_words(err) or f'exit code {rc}'}{who}"
                 )
+            if not told:
+                told = True
+                self.zfs.run.tell(f"{what} is busy, and tried again for a while{self._users()}")
             time.sleep(0.5)
+
+    def _users(self) -> str:
+        by = mounts.users(self.directory)
+        return f"; in use by {', '.join(by)}" if by else ""
 
     # -- disks and files -------------------------------------------------------------------------------
 

@@ -137,7 +137,7 @@ class KernelPools:
                 )
         what = [f"the ARC is {format_size(layout.arc)}", *(f"{k} is {v}" for k, v in layout.tunables.items())]
         self.events.warning(
-            f"during a trial {', '.join(what)} for all pools of this host, which share them: {others}"
+            f"during a trial {', '.join(what)} for all pools of this host, these among them: {others}"
         )
 
     def _make_key(self) -> None:
@@ -430,6 +430,8 @@ class KernelPools:
         found = self.zfs.values(parents, wanted)
         for parent in parents:
             if parent not in found:
+                if "/" not in parent:
+                    raise InputError(f'pool "{parent}" is not imported on this host')
                 raise InputError(
                     f'parent "{parent}" does not exist on this host; '
                     f"make it: zfs create {shlex.quote(parent)}"
