@@ -95,12 +95,13 @@ def read(path: Path) -> list[ResultRow]:
             # As an open file, since Arrow takes the name "db-12:30.parquet" for a URI of its own.
             with pq.ParquetFile(file, page_checksum_verification=True) as parquet:
                 _check_version(path, parquet.schema_arrow)
-                raw, size = [], 0
+                size = 0
                 for batch in parquet.iter_batches(_BATCH):
                     size += batch.nbytes
                     if size > _MOST:
                         raise InputError(f"{path} holds more than {_MOST >> 20} MiB of rows; split it in two")
-                    raw += batch.to_pylist()
+                # Not from the batches: of a file that is damaged they may be fewer, without a word.
+                raw = parquet.read().to_pylist()
     except (pa.ArrowException, OSError, ValueError, MemoryError) as error:
         raise InputError(f"{path} can't be read: {reason(error)}") from None
     return [_row(path, number, one) for number, one in enumerate(raw, start=1)]
