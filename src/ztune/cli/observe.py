@@ -119,7 +119,7 @@ def command(
       ztune observe --pid $(head -1 /var/lib/postgresql/15/main/postmaster.pid) --seconds 60
       ztune observe --unit postgresql@15-main --out report.html
       ztune observe --dataset tank/pg
-      ztune observe --unit postgresql@15-main --metrics :9743 --sample 1/16    all day, for some 1 % at most
+      ztune observe --pid 1234 --metrics :9743 --sample 1/16    all day, for a tenth of the cost
       ztune observe --from writes.txt --as write-sizes --role 'data*=data'
       zpool iostat -r tank > r.txt; ztune observe --from r.txt
       ztune observe --hosts hosts.txt                  two hundred hosts over ssh: one ranked table
