@@ -323,6 +323,15 @@ def test_a_row_that_is_damaged_is_one_sentence(table: str, column: str, value: s
         assert "\n" not in str(caught.value)
 
 
+def test_a_spec_that_is_damaged_is_one_sentence() -> None:
+    with Store.open() as store:
+        run = new_run(store)
+        store.add_trial(run.id, run.resolved_study.layout)
+        store._db.execute("UPDATE trial SET spec = '{'")
+        with pytest.raises(InputError, match=r"^trial 1 of run \w+ is damaged in the results database: "):
+            _ = store.trials(run.id)[0].spec
+
+
 def test_a_column_whose_name_is_damaged_is_one_sentence() -> None:
     with Store.open() as store:
         new_run(store)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from ztune.errors import InputError
 from ztune.study import Layout, Objective, Study
 
 BOTH, NEIGHBOUR = "both", "neighbour"
@@ -109,8 +110,14 @@ class Trial:
 
     @property
     def spec(self) -> dict[str, Any] | None:
-        """What the engine or the host was told to do; None before it was."""
-        return None if self.spec_json is None else json.loads(self.spec_json)
+        """What the engine or the host was told to do; None before it was. Raises InputError for no JSON."""
+        try:
+            return None if self.spec_json is None else json.loads(self.spec_json)
+        except (ValueError, RecursionError) as error:
+            raise InputError(
+                f"trial {self.number} of run {self.run_id} is damaged in the results database: {error}; "
+                "set ZTUNE_HOME, or ZTUNE_STORE, for another database"
+            ) from None
 
     @property
     def condition(self) -> str:
