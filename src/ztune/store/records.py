@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from ztune.errors import InputError
 from ztune.study import Layout, Objective, Study
 
 BOTH, NEIGHBOUR = "both", "neighbour"
@@ -15,6 +16,15 @@ HALF_ARC, TWICE_ARC = "half the ARC", "twice the ARC"
 """Conditions of trials: with an ARC of another size than the layout's."""
 PART = "part "
 """How conditions of trials begin that replayed another sample than the run's: which, from 1 on."""
+
+
+def damaged(kind: str, name: object, error: Exception) -> InputError:
+    """Return the error of a row of the table ``kind`` that no ztune has written so."""
+    why = str(error).partition("\n")[0]
+    return InputError(
+        f"{kind} {name} of the results database is damaged: {why}; "
+        "set ZTUNE_HOME, or ZTUNE_STORE, for another database"
+    )
 
 
 @dataclass(frozen=True)
@@ -109,8 +119,11 @@ class Trial:
 
     @property
     def spec(self) -> dict[str, Any] | None:
-        """What the engine or the host was told to do; None before it was."""
-        return None if self.spec_json is None else json.loads(self.spec_json)
+        """What the engine or the host was told to do; None before it was. Raises InputError."""
+        try:
+            return None if self.spec_json is None else json.loads(self.spec_json)
+        except (ValueError, RecursionError) as error:
+            raise damaged("trial", self.id, error) from None
 
     @property
     def condition(self) -> str:
