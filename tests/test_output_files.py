@@ -204,6 +204,25 @@ def test_nothing_of_another_users_is_taken_where_everybody_may_write(
     assert (shared / "apply.sh").read_text() == "ours"
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root: a directory of another user")
+def test_a_folder_that_was_made_just_now_is_ours_whoever_is_said_to_own_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # As on NFS, which calls what root makes nobody's.
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    os.chown(shared, 65534, 65534)
+    shared.chmod(0o1777)
+    monkeypatch.setattr(os, "geteuid", lambda: 12345)
+    assert files.make_folder(shared / "out" / "new")
+    assert not files.make_folder(shared / "out" / "new")
+    with pytest.raises(InputError, match="it is something of another user"):
+        files.make_folder(shared / "out")
+    (shared / "out" / "file").touch()
+    with pytest.raises(FileExistsError):
+        files.make_folder(shared / "out" / "file")
+
+
 def test_a_link_that_is_put_there_after_the_look_is_not_followed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -77,11 +77,19 @@ def check(path: Path) -> bool:
     return there is not None
 
 
-def check_folder(path: Path) -> None:
-    """Raise InputError where ``path``, a folder that is there, is not to be written into: what is another
-    user's in a directory that everybody may write to, could have links in it.
+def make_folder(path: Path) -> bool:
+    """Make the folder ``path`` if it is missing, and say whether it was. Raises OSError; InputError for one
+    that is not to be written into: what is another user's in a directory that everybody may write to, could
+    have links in it.
     """
-    _require_ours(path, path.lstat())
+    try:
+        path.mkdir(parents=True)
+    except FileExistsError:
+        if not path.is_dir():
+            raise
+        _require_ours(path, path.lstat())
+        return False
+    return True
 
 
 def callers() -> tuple[int, ...]:
