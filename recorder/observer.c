@@ -233,7 +233,8 @@ static void sample(unsigned long long t)
 		return;
 	switch (s.phase) {
 	case OFF:
-		++*s.renames; /* of those between nothing was seen */
+		++*s.renames;          /* of those between nothing was seen */
+		*s.since = UINT64_MAX; /* what the programs see while they are hung on is of no piece */
 		hang("leave", true);
 		hang("enter", true);
 		*s.since = now(CLOCK_MONOTONIC);
