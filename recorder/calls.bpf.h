@@ -7,6 +7,7 @@
  *   #define ENDED(state)
  *   #define KEEP_SIZES
  *   #define PAUSED      no io_uring requests are taken just now
+ *   #define SINCE       when that was so last, ns: of what is asked for before, the end may not have been seen
  *   static void begin(struct state *state, struct pt_regs *regs, u32 kind, u32 number);   a followed task's call
  *   static void finish(struct state *state, struct pt_regs *regs, u32 kind, long result); of state->kind
  */
@@ -257,7 +258,8 @@ static long submit_one(u32 index, struct submission *s)
 	if (iocb.opcode == IOCB_CMD_PREAD || iocb.opcode == IOCB_CMD_PWRITE)
 		p.order = in_order(p.file, p.op, p.offset, p.size);
 	before = bpf_map_lookup_elem(&aio, &key);
-	if (before) /* its end was read from the ring in user memory: it was done, no one knows when */
+	/* Its end was read from the ring in user memory: it was done, no one knows when. */
+	if (before && before->t >= SINCE)
 		emit_pending(before, ZT_AIO, before->t, before->offset, before->size);
 	if (bpf_map_update_elem(&aio, &key, &p, BPF_ANY))
 		dropped();
@@ -378,7 +380,7 @@ static long reaped_one(u32 index, struct submission *s)
 	p = bpf_map_lookup_elem(&aio, &key);
 	if (!p)
 		return 0;
-	if (event.res >= 0)
+	if (event.res >= 0 && p->t >= SINCE) /* else this may be the end of another that has its place */
 		emit_pending(p, ZT_AIO, s->t, p->offset, p->size ? event.res : 0);
 	bpf_map_delete_elem(&aio, &key);
 	return 0;

@@ -16,10 +16,11 @@ const volatile bool below = false;
 const volatile bool every_call = false;
 
 bool paused = false; /* between the pieces of time in which calls are counted */
-u32 piece = 0;       /* grows as one begins: a call that began in another ends at a time that nobody saw */
+u64 since = 0;       /* when the last one began: a call that began before it ends at a time that nobody saw */
 
 #define EVERYONE everyone
 #define PAUSED paused
+#define SINCE since
 #define KEEP_SIZES true
 #define ENDED(state) ((state)->end)
 #include "calls.bpf.h"
@@ -389,7 +390,6 @@ static __always_inline void begin(struct state *state, struct pt_regs *regs, u32
 	if (IS_COMPAT(regs))
 		return;
 	state->number = number;
-	state->window = piece;
 	if (kind != ZT_K_NONE)
 		enter_call(state, regs, kind);
 	if (every_call || state->kind != ZT_K_NONE)
@@ -428,7 +428,7 @@ static __always_inline void leave_file(struct state *state, struct pt_regs *regs
 
 static __always_inline void finish(struct state *state, struct pt_regs *regs, u32 kind, long result)
 {
-	if (!state->t || state->window != piece) /* it began before we did */
+	if (!state->t || state->t < since) /* it began before we did */
 		return;
 	state->end = bpf_ktime_get_ns();
 	/* Which files a batch is about is not known here; whose it is tells enough. */

@@ -68,11 +68,11 @@ static struct {
 /* Where calls are counted for one piece of time in so many. */
 static struct {
 	unsigned int of;
-	enum { OFF, ON, LINGERING } phase;               /* lingering: calls that began may end */
-	unsigned long long next;                         /* when the phase ends */
-	unsigned long long number, begun, since, before; /* of pieces; observing; this piece; ns of those before it */
+	enum { OFF, ON, LINGERING } phase; /* lingering: calls that began may end */
+	unsigned long long next;           /* when the phase ends */
+	unsigned long long before, *since; /* ns of pieces that have ended; when the last one began */
 	bool *paused;
-	unsigned int *piece, *renames;
+	unsigned int *renames;
 } s = {.of = 1};
 
 static void *append(struct bytes *to, const void *data, size_t size)
@@ -227,32 +227,32 @@ static void give(struct bytes *part)
 
 static void sample(unsigned long long t)
 {
-	const unsigned long long period = s.of * PIECE_NS;
+	const unsigned long long between = (s.of - 2) * PIECE_NS; /* one piece is counted, and one lingered */
 
 	if (t < s.next)
 		return;
 	switch (s.phase) {
 	case OFF:
-		++*s.piece;
-		++*s.renames; /* of those between nothing was seen */
+		++*s.renames;          /* of those between nothing was seen */
+		*s.since = UINT64_MAX; /* what the programs see while they are hung on is of no piece */
 		hang("leave", true);
 		hang("enter", true);
+		*s.since = now(CLOCK_MONOTONIC);
 		*s.paused = false;
-		s.since = now(CLOCK_MONOTONIC);
-		s.next = s.since + PIECE_NS;
+		s.next = *s.since + PIECE_NS;
 		break;
 	case ON:
 		*s.paused = true;
 		hang("enter", false);
 		t = now(CLOCK_MONOTONIC);
-		s.before += t - s.since;
+		s.before += t - *s.since;
 		s.next = t + PIECE_NS;
 		break;
 	case LINGERING:
 		hang("leave", false);
-		/* Anywhere in the next period, as a database may do something each second. */
-		s.number = (t - s.begun) / period + 1;
-		s.next = s.begun + s.number * period + random() % (period - 2 * PIECE_NS + 1);
+		/* By chance half to one and a half of that time, as a database may do something each second. Not in
+		 * ns: random() has 31 bits. */
+		s.next = now(CLOCK_MONOTONIC) + between / 2 + random() % (between / 1000 + 1) * 1000;
 		break;
 	}
 	s.phase = (s.phase + 1) % 3;
@@ -260,7 +260,7 @@ static void sample(unsigned long long t)
 
 static unsigned long long watched(unsigned long long begun, unsigned long long t)
 {
-	return s.of == 1 ? t - begun : s.before + (s.phase == ON ? t - s.since : 0);
+	return s.of == 1 ? t - begun : s.before + (s.phase == ON ? t - *s.since : 0);
 }
 
 static void hand_over(unsigned long long begun, bool last)
@@ -377,7 +377,7 @@ static void follow(int control)
 					begun = now(CLOCK_MONOTONIC);
 					mark_tasks();
 					mark = false;
-					timing = s.begun = s.next = begun;
+					timing = s.next = begun;
 					stats_on();
 					say("{\"state\":\"observing\",\"uring\":%s,\"timed\":%s,\"attached\":\"%s\"}",
 					    l.uring ? "true" : "false", o.stats >= 0 ? "true" : "false", attached());
@@ -470,7 +470,7 @@ static int run(int argc, char **argv)
 	load(false, !o.calls && s.of == 1, RING_BYTES, set_variables);
 	if (s.of > 1) {
 		s.paused = global(".bss", "paused", &(size_t){0});
-		s.piece = global(".bss", "piece", &(size_t){0});
+		s.since = global(".bss", "since", &(size_t){0});
 		s.renames = global(".bss", "renames", &(size_t){0});
 		*s.paused = true;
 		hang("enter", false);

@@ -10,6 +10,7 @@
  */
 #define EVERYONE false
 #define PAUSED paused
+#define SINCE 0
 #define KEEP_SIZES false
 #define ENDED(state) bpf_ktime_get_ns()
 #include <stdbool.h>

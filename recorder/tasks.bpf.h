@@ -22,13 +22,13 @@ struct state {
 	u32 file2;
 	u32 flags;
 	u32 number; /* of the system call */
-	u32 window; /* in which that was: of the recorder's; of the observer's pieces of time */
 	/* The recorder's: what the task waited for since its last call. */
 	u64 slept;  /* since when it is on no processor */
 	u64 synced; /* when its last sync ended, or the one that it was woken by, until it is asked for something else */
 	u64 queued; /* when the sync ended that it was woken by last */
 	u64 after;  /* … if it was asked for something since, or woken by another */
 	u64 waited; /* for such syncs, ns */
+	u32 window; /* in which that was */
 	bool syncs; /* it has synced something */
 	/* The observer's. */
 	u32 touched; /* a file of interest; 2: and has ended */

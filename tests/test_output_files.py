@@ -178,20 +178,49 @@ def test_another_users_link_where_everybody_may_write_is_not_followed(tmp_path: 
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root: files of another user")
-def test_nothing_of_another_users_is_taken_where_everybody_may_write(tmp_path: Path) -> None:
+def test_nothing_of_another_users_is_taken_where_everybody_may_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     # Whose the file stays could change a script that root runs next, and reads what goes through the pipe.
     shared = tmp_path / "shared"
     shared.mkdir()
     shared.chmod(0o1777)
     (shared / "apply.sh").write_text("theirs")
     os.mkfifo(shared / "pipe")
+    monkeypatch.delenv("SUDO_UID", raising=False)
     for name in ("apply.sh", "pipe"):
         os.chown(shared / name, 65534, 65534)
+        (tmp_path / name).symlink_to(shared / name)  # a link of ours does not make it ours
+        with pytest.raises(InputError, match="it is something of another user"):
+            files.write(tmp_path / name, "text")
         with pytest.raises(InputError, match="it is something of another user"):
             files.check(shared / name)
         with pytest.raises(InputError, match="it is something of another user"):
             files.write(shared / name, "text", executable=True)
     assert (shared / "apply.sh").read_text() == "theirs"
+    # Who could have sudo do anything gains nothing; a report of theirs is made again.
+    monkeypatch.setenv("SUDO_UID", "65534")
+    files.write(shared / "apply.sh", "ours")
+    assert (shared / "apply.sh").read_text() == "ours"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root: a directory of another user")
+def test_a_folder_that_was_made_just_now_is_ours_whoever_is_said_to_own_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # As on NFS, which calls what root makes nobody's.
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    os.chown(shared, 65534, 65534)
+    shared.chmod(0o1777)
+    monkeypatch.setattr(os, "geteuid", lambda: 12345)
+    assert files.make_folder(shared / "out" / "new")
+    assert not files.make_folder(shared / "out" / "new")
+    with pytest.raises(InputError, match="it is something of another user"):
+        files.make_folder(shared / "out")
+    (shared / "out" / "file").touch()
+    with pytest.raises(FileExistsError):
+        files.make_folder(shared / "out" / "file")
 
 
 def test_a_link_that_is_put_there_after_the_look_is_not_followed(

@@ -77,11 +77,25 @@ def check(path: Path) -> bool:
     return there is not None
 
 
-def check_folder(path: Path) -> None:
-    """Raise InputError where ``path``, a folder that is there, is not to be written into: what is another
-    user's in a directory that everybody may write to, could have links in it.
+def make_folder(path: Path) -> bool:
+    """Make the folder ``path`` if it is missing, and say whether it was. Raises OSError; InputError for one
+    that is not to be written into: what is another user's in a directory that everybody may write to, could
+    have links in it.
     """
-    _require_ours(path, path.lstat())
+    try:
+        path.mkdir(parents=True)
+    except FileExistsError:
+        if not path.is_dir():
+            raise
+        _require_ours(path, path.lstat())
+        return False
+    return True
+
+
+def callers() -> tuple[int, ...]:
+    """Return the user who had sudo run this, where that is known: what is theirs counts as root's."""
+    uid = os.environ.get("SUDO_UID", "")
+    return (int(uid),) if os.geteuid() == 0 and uid.isascii() and uid.isdigit() else ()
 
 
 def umask() -> int:
@@ -109,12 +123,12 @@ def _look(path: Path) -> tuple[Path, os.stat_result | None]:
         there = _writable(path, path.stat())
     except FileNotFoundError:
         return target, None
-    if not stat.S_ISREG(there.st_mode):
-        return path, there
+    regular = stat.S_ISREG(there.st_mode)
     # /proc/PID/fd/1 leads to files by more than a name, which need not be the file's any more.
-    if not (target.exists() and target.samefile(path)):
+    if regular and not (target.exists() and target.samefile(path)):
         raise InputError(f"can't write {path}: what it leads to has no name any more")
-    return target, there
+    _require_ours(target, there)
+    return target if regular else path, there
 
 
 def _require_ours(path: Path, found: os.stat_result) -> None:
@@ -124,7 +138,7 @@ def _require_ours(path: Path, found: os.stat_result) -> None:
     """
     folder = path.parent.stat()
     open_to_all = folder.st_mode & stat.S_ISVTX and folder.st_mode & stat.S_IWOTH
-    if open_to_all and found.st_uid not in (os.geteuid(), folder.st_uid):
+    if open_to_all and found.st_uid not in (os.geteuid(), folder.st_uid, *callers()):
         what = "a symbolic link" if stat.S_ISLNK(found.st_mode) else "something"
         raise InputError(
             f"can't write {path}: it is {what} of another user in a directory that everybody may write to;"

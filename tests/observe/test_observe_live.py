@@ -353,6 +353,22 @@ def test_a_call_that_began_in_a_piece_of_time_never_ends_in_another(work: Path) 
 
 
 @in_kernel
+def test_a_request_that_another_took_the_place_of_does_not_end_with_it(work: Path) -> None:
+    """Of asynchronous I/O the end is told by an address, at which later ones lie as well."""
+    fio = need("fio")
+    jobs = work / "jobs"
+    jobs.write_text("[a]\nfilename=a\nfilesize=8m\nioengine=libaio\niodepth=64\ndirect=1\nbs=4k\n")
+    with jobs.open("a") as more:
+        more.write("rw=randread\ntime_based\nruntime=6\n")
+    seen = observed(fio, "--output-format=json", "--output=out.json", str(jobs), folder=work, sample=8)
+    text = (work / "out.json").read_text()
+    [told] = json.loads(text[text.index("{") :])["jobs"]
+    reads = of(seen, "file", str(work / "a")).reads
+    # By the end of one in another piece of time it would be 0.8 s and more; fio leaves its last ones out.
+    assert reads.calls and max(reads.latency) <= max(told["read"]["lat_ns"]["max"], 1 << 28)
+
+
+@in_kernel
 def test_returns_from_signals_are_calls_too(work: Path) -> None:
     text = """
         import signal

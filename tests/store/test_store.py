@@ -308,6 +308,7 @@ def test_every_column_is_documented(home: Path) -> None:
         ("run", "study", '{"a": "cut'),
         ("run", "options", "["),
         ("run", "objective", '{"minimise": 7}'),
+        ("trial", "spec", "[" * 100_000),
         ("trial", "result", '{"a" 1}'),
         ("trial", "layout", "17"),
         ("trial", "series", "[7]"),
@@ -319,17 +320,8 @@ def test_a_row_that_is_damaged_is_one_sentence(table: str, column: str, value: s
         store.add_trial(run.id, run.resolved_study.layout)
         store._db.execute(f"UPDATE {table} SET {column} = ?", (value,))
         with pytest.raises(InputError, match=r"results database is damaged: .*; set ZTUNE_HOME") as caught:
-            store.trials(store.run(run.id).id)
+            assert not [trial.spec for trial in store.trials(store.run(run.id).id)]
         assert "\n" not in str(caught.value)
-
-
-def test_a_spec_that_is_damaged_is_one_sentence() -> None:
-    with Store.open() as store:
-        run = new_run(store)
-        store.add_trial(run.id, run.resolved_study.layout)
-        store._db.execute("UPDATE trial SET spec = '{'")
-        with pytest.raises(InputError, match=r"^trial 1 of run \w+ is damaged in the results database: "):
-            _ = store.trials(run.id)[0].spec
 
 
 def test_a_column_whose_name_is_damaged_is_one_sentence() -> None:

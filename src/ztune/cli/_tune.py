@@ -145,10 +145,8 @@ def tune(asked: TuneOptions, trying: Trying | None) -> Tuned:
         elsewhere=not asked.no_elsewhere,
     )  # fmt: skip
     options = on_host(options, engine, asked.cores, asked.processor)
-    made_out = not asked.folder.exists()
     try:
-        asked.folder.mkdir(parents=True, exist_ok=True)
-        files.check_folder(asked.folder)
+        made_out = files.make_folder(asked.folder)
     except OSError as error:
         raise InputError(f"can't make the folder {asked.folder}: {error.strerror}") from None
     done = False

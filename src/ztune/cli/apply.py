@@ -237,8 +237,7 @@ def _write_role(role: Mapping[str, str], folder: Path | None) -> None:
     try:
         if folder.is_dir() and any(folder.iterdir()) and not (folder / "tasks" / "main.yml").is_file():
             raise InputError(f"{folder} is there and is no Ansible role; name a folder that is empty or new")
-        folder.mkdir(parents=True, exist_ok=True)
-        files.check_folder(folder)
+        files.make_folder(folder)
         for name in role:
             (folder / name).parent.mkdir(exist_ok=True)
     except OSError as error:

@@ -86,7 +86,7 @@ def command(
         "--sample",
         metavar="1/N",
         help=f"Count calls for one part in N of the time, {PIECE_S:g} s at a time, and take these for all: "
-        f"costs a server that much less. Up to 1/{_MOST}.",
+        f"costs a server less. Up to 1/{_MOST}.",
     ),
     no_files: bool = option(
         "--no-files", help="Don't walk through the files, nor read samples of them, at the end."

@@ -142,8 +142,9 @@ def _local_cluster(address: FleetAddress, held: contextlib.ExitStack) -> tuple[s
         ) from None
     cores = len(os.sched_getaffinity(0))
     # Workers are begun by `python -c`, which would load what anybody put where ztune was called.
-    os.environ["PYTHONSAFEPATH"] = "1"
-    held.callback(os.environ.pop, "PYTHONSAFEPATH", None)
+    if not os.environ.get("PYTHONSAFEPATH"):
+        os.environ["PYTHONSAFEPATH"] = "1"
+        held.callback(os.environ.pop, "PYTHONSAFEPATH", None)
     # Dask's own place has one name in /tmp for all users, and locks there that it empties.
     scratch = held.enter_context(shared_files.temporary(paths.scratch(), paths.ENGINE))
     scratch.mkdir(mode=own_directory.PRIVATE)

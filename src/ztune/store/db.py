@@ -21,7 +21,7 @@ from ztune.errors import InputError, ZtuneError
 from ztune.onhost.look.reading import own_account
 from ztune.store.connection import Connection, ReadOnlyError
 from ztune.store.postgresql import SCHEMES, PostgresConnection
-from ztune.store.records import Run, SeriesRef, Trial
+from ztune.store.records import Run, SeriesRef, Trial, damaged
 from ztune.study import Layout, Objective, Study
 from ztune.study.layout import parse_layout
 
@@ -605,11 +605,7 @@ def _understood(made: Callable[[Any], _Made]) -> Callable[[Any], _Made]:
         try:
             return made(row)
         except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
-            why = str(error).partition("\n")[0]
-            raise InputError(
-                f"{made.__name__.strip('_')} {row['id']} of the results database is damaged: {why}; "
-                "set ZTUNE_HOME, or ZTUNE_STORE, for another database"
-            ) from None
+            raise damaged(made.__name__.strip("_"), row["id"], error) from None
 
     return understood
 

@@ -18,6 +18,15 @@ PART = "part "
 """How conditions of trials begin that replayed another sample than the run's: which, from 1 on."""
 
 
+def damaged(kind: str, name: object, error: Exception) -> InputError:
+    """Return the error of a row of the table ``kind`` that no ztune has written so."""
+    why = str(error).partition("\n")[0]
+    return InputError(
+        f"{kind} {name} of the results database is damaged: {why}; "
+        "set ZTUNE_HOME, or ZTUNE_STORE, for another database"
+    )
+
+
 @dataclass(frozen=True)
 class SeriesRef:
     """A time series of a trial: a Parquet file beside the database."""
@@ -110,14 +119,11 @@ class Trial:
 
     @property
     def spec(self) -> dict[str, Any] | None:
-        """What the engine or the host was told to do; None before it was. Raises InputError for no JSON."""
+        """What the engine or the host was told to do; None before it was. Raises InputError."""
         try:
             return None if self.spec_json is None else json.loads(self.spec_json)
         except (ValueError, RecursionError) as error:
-            raise InputError(
-                f"trial {self.number} of run {self.run_id} is damaged in the results database: {error}; "
-                "set ZTUNE_HOME, or ZTUNE_STORE, for another database"
-            ) from None
+            raise damaged("trial", self.id, error) from None
 
     @property
     def condition(self) -> str:

@@ -176,7 +176,8 @@ def check_changeable(trace: Trace) -> None:
     """
     rights.require_closed(
         trace.path,
-        "change it as the user whose it is; `ztune screen --role` takes other roles and leaves it as it is",
+        "change it as the user whose it is, or a copy in a folder of root's; "
+        "`ztune screen --role` takes other roles and leaves it as it is",
     )
     try:
         files.check(trace.path / MANIFEST)

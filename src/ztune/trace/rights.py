@@ -6,6 +6,7 @@ import os
 import shlex
 from pathlib import Path
 
+from ztune import files
 from ztune.errors import InputError
 from ztune.onhost.host import own_directory
 
@@ -37,12 +38,6 @@ def require_closed(folder: Path, remedy: str) -> None:
     if os.geteuid() != 0:
         return
     try:
-        own_directory.check(Path.cwd() / folder, links=True, trusted=_callers())
+        own_directory.check(Path.cwd() / folder, links=True, trusted=files.callers())
     except own_directory.NotOursError as error:
         raise InputError(f"{error.fault}, so root writes no trace there; {remedy}") from None
-
-
-def _callers() -> tuple[int, ...]:
-    """Return the user who had sudo run this, where that is known."""
-    uid = os.environ.get("SUDO_UID", "")
-    return (int(uid),) if uid.isascii() and uid.isdigit() else ()

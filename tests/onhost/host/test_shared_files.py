@@ -118,4 +118,8 @@ def test_a_lock_that_is_a_link_empties_nothing(tmp_path: Path) -> None:
     (tmp_path / "x.lock").symlink_to(precious)
     with pytest.raises(OSError, match="symbolic links"), shared_files.locked(tmp_path / "x.lock"):
         pass
+    (tmp_path / ".x.1.partial.lock").symlink_to(precious)
+    with shared_files.replacing(tmp_path / "x") as made:  # which looks for what was left
+        made.write_text("whole")
+    assert (tmp_path / "x").read_text() == "whole"
     assert precious.read_text() == "irreplaceable"

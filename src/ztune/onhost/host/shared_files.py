@@ -88,7 +88,8 @@ def left(folder: Path, prefix: str = ".", suffix: str = _PARTIAL) -> list[Path]:
 def remove_left(folder: Path, prefix: str = ".", suffix: str = _PARTIAL) -> None:
     """Remove what processes that were killed left of ``temporary`` ones; by default of ``replacing``."""
     for lock in _locks(folder, prefix, suffix):
-        with contextlib.suppress(BlockingIOError), locked(lock, wait=False):
+        # Held, or not ours: another user may have put a link there.
+        with contextlib.suppress(OSError), locked(lock, wait=False):
             _remove_with_lock(lock.with_suffix(""))
 
 
