@@ -135,6 +135,15 @@ def test_on_a_host_without_zfs_nothing_about_zfs_is_open() -> None:
     assert undecided(made) == []
 
 
+def test_what_a_part_of_the_time_stands_for_is_no_evidence() -> None:
+    whole = of(CASES["recordsize-above-writes"][0])
+    role = next(g for g in whole.groups if g.kind == "role" and g.writes.calls)
+    share = 50 / role.writes.calls
+    for counted, fires in ((1.0, True), (share * 2.1, True), (share, False)):
+        seen = whole.model_copy(update={"counted_share": counted})
+        assert ("recordsize-above-writes" in {f.id for f in findings(seen)}) == fires
+
+
 def test_small_scattered_reads_keep_the_writes_from_asking_for_large_records() -> None:
     ids = {f.id for f in findings(observation(groups=tables_elsewhere({4096: 20_000}), zfs=None))}
     assert "recordsize-between" in ids and "recordsize-from-writes" not in ids

@@ -13,12 +13,12 @@ FACTS: dict[str, Fact] = {
     "role": Fact("role"),
     "on_zfs": Fact("the role's files are on a ZFS file system", "flag"),
     "filesystem": Fact("type of the file system"),
-    "write_calls": Fact("writes", "count"),
+    "write_calls": Fact("writes that were counted", "count"),
     "write_bytes": Fact("bytes written", "bytes"),
     "write_size": Fact("size that half of the written bytes come in writes of at least", "size"),
     "write_sizes": Fact("sizes of writes"),
     "fit": Fact("record size that the writes ask for", "size"),
-    "fit_calls": Fact("writes of at least 512 bytes, which say so", "count"),
+    "fit_calls": Fact("counted writes of at least 512 bytes, which say so", "count"),
     "fit_share": Fact("share of the written bytes in writes of at least half that record size", "share"),
     "fit_below": Fact("bytes moved with half that record size, as a multiple", "ratio"),
     "fit_above": Fact("bytes moved with twice that record size, as a multiple", "ratio"),
@@ -27,10 +27,10 @@ FACTS: dict[str, Fact] = {
     "sequential": Fact("share of the writes that begin where the last one ended", "share"),
     "overwritten": Fact("share of the written bytes that overwrite others", "share"),
     "partial": Fact("share of the writes that do not cover whole records", "share"),
-    "direct_writes": Fact("writes with O_DIRECT", "count"),
+    "direct_writes": Fact("counted writes with O_DIRECT", "count"),
     "direct_calls": Fact("reads and writes with O_DIRECT", "count"),
     "synced_calls": Fact("fsyncs, and writes with O_SYNC or O_DSYNC", "count"),
-    "role_reads": Fact("reads", "count"),
+    "role_reads": Fact("reads that were counted", "count"),
     "read_sizes": Fact("sizes of reads"),
     "read_fit": Fact("record size that the reads ask for", "size"),
     "reads_sequential": Fact("share of the reads that begin where the last one ended", "share"),
@@ -49,12 +49,12 @@ def role_facts(observation: Observation, group: Group) -> dict[str, Any]:
         "role": group.name,
         "on_zfs": on_zfs(observation, group),
         "filesystem": group.filesystem,
-        "write_calls": writes.calls,
+        "write_calls": _counted(observation, writes.calls),
         "write_bytes": writes.bytes,
         "write_size": best.size if best else None,
         "write_sizes": in_words(writes.sizes) or None,
         "fit": best.recordsize if best else None,
-        "fit_calls": best.calls if best else None,
+        "fit_calls": _counted(observation, best.calls if best else None),
         "fit_share": best.share if best else None,
         "fit_below": best.below if best else None,
         "fit_above": best.above if best else None,
@@ -68,10 +68,10 @@ def role_facts(observation: Observation, group: Group) -> dict[str, Any]:
         "partial": _share(writes.calls - writes.aligned, writes.calls)
         if writes.aligned is not None and record
         else None,
-        "direct_writes": writes.direct,
+        "direct_writes": _counted(observation, writes.direct),
         "direct_calls": sum(direct) if direct else None,
         "synced_calls": _told(observation, group.syncs.calls + (writes.synced or 0)),
-        "role_reads": _told(observation, reads.calls),
+        "role_reads": _counted(observation, _told(observation, reads.calls)),
         "read_sizes": in_words(reads.sizes) or None,
         # By the same count: of a record that is not cached all is read, whatever part is asked for.
         "read_fit": asked.recordsize if asked else None,
@@ -98,6 +98,11 @@ def on_zfs(observation: Observation, group: Group) -> bool | None:
         return dataset.type == "filesystem"
     # A live observation without ZFS is of a host that has none.
     return False if observation.source == "live" and observation.zfs is None else None
+
+
+def _counted(observation: Observation, calls: int | None) -> int | None:
+    """Return how many of ``calls`` were seen: evidence is what was counted, not what that was taken for."""
+    return None if calls is None else round(calls * observation.counted_share)
 
 
 def _told(observation: Observation, calls: int) -> int | None:

@@ -231,6 +231,7 @@ class LiveObservation:
         grouped = group(reading, self._place)
         said = reading.message
         found.seconds = said["window_ns"] / 1e9
+        found.counted_share = min(1.0, max(1, said["watched_ns"]) / max(1, said["window_ns"]))
         found.groups = grouped.groups
         found.calls = calls(reading)
         found.context_switches = {name: said[name] for name in ("voluntary", "involuntary")}

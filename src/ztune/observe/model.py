@@ -261,6 +261,8 @@ class Observation(Part):
     """ISO 8601, UTC."""
     seconds: float | None = Field(default=None, ge=0)
     """Length of the window; None where a file does not tell."""
+    counted_share: float = Field(default=1.0, gt=0, le=1)
+    """Share of the window in which calls were counted; ``groups`` and ``calls`` are estimates for all."""
     groups: tuple[Group, ...] = ()
     calls: tuple[ObservedCall, ...] = ()
     context_switches: dict[str, int] = {}
