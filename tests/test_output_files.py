@@ -23,6 +23,14 @@ def node(path: Path, kind: int, major: int, minor: int) -> Path:
     return path
 
 
+def open_to_all(folder: Path) -> Path:
+    """Make a directory that everybody may write to, as /tmp."""
+    made = folder / "shared"
+    made.mkdir()
+    made.chmod(0o1777)
+    return made
+
+
 def test_a_regular_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
     target = tmp_path / "x.sh"
     files.write(target, "one", executable=True)
@@ -163,9 +171,7 @@ def test_a_link_to_a_device_leads_to_it(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root: a link of another user")
 def test_another_users_link_where_everybody_may_write_is_not_followed(tmp_path: Path) -> None:
-    shared, secret = tmp_path / "shared", tmp_path / "secret"
-    shared.mkdir()
-    shared.chmod(0o1777)
+    shared, secret = open_to_all(tmp_path), tmp_path / "secret"
     secret.write_text("mine")
     (shared / "r.html").symlink_to(secret)
     os.lchown(shared / "r.html", 65534, 65534)
@@ -182,9 +188,7 @@ def test_nothing_of_another_users_is_taken_where_everybody_may_write(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Whose the file stays could change a script that root runs next, and reads what goes through the pipe.
-    shared = tmp_path / "shared"
-    shared.mkdir()
-    shared.chmod(0o1777)
+    shared = open_to_all(tmp_path)
     (shared / "apply.sh").write_text("theirs")
     os.mkfifo(shared / "pipe")
     monkeypatch.delenv("SUDO_UID", raising=False)
@@ -209,10 +213,8 @@ def test_a_folder_that_was_made_just_now_is_ours_whoever_is_said_to_own_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # As on NFS, which calls what root makes nobody's.
-    shared = tmp_path / "shared"
-    shared.mkdir()
+    shared = open_to_all(tmp_path)
     os.chown(shared, 65534, 65534)
-    shared.chmod(0o1777)
     monkeypatch.setattr(os, "geteuid", lambda: 12345)
     assert files.make_folder(shared / "out" / "new")
     assert not files.make_folder(shared / "out" / "new")
@@ -226,9 +228,7 @@ def test_a_folder_that_was_made_just_now_is_ours_whoever_is_said_to_own_it(
 def test_a_link_that_is_put_there_after_the_look_is_not_followed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shared, secret, look = tmp_path / "shared", tmp_path / "secret", Path.lstat
-    shared.mkdir()
-    shared.chmod(0o1777)
+    shared, secret, look = open_to_all(tmp_path), tmp_path / "secret", Path.lstat
     secret.write_text("mine")
 
     def swapped(path: Path) -> os.stat_result:

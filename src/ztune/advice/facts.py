@@ -14,7 +14,7 @@ from ztune.onhost.tunables import TUNABLES
 from ztune.study import Dataset, Layout, Pool
 from ztune.study.durability import smallest_record
 from ztune.trace.manifest import Manifest
-from ztune.trace.roles import databases_in
+from ztune.trace.roles import database_in
 from ztune.units import parse_size
 
 # Memory for each block that only the L2ARC holds: the size of an L2-only header (arc_impl.h, OpenZFS 2.3.2,
@@ -52,8 +52,8 @@ def database_of(workload: str | None, manifest: Manifest | None) -> str | None:
             known = {one_of.partition("-")[0] for one_of in one.facts.workloads}
             if one.facts.files and name.partition("-")[0] in known:
                 return one.name
-    found = [] if manifest is None else databases_in(manifest)
-    return found[0].name if len(found) == 1 else None
+    found = None if manifest is None else database_in(manifest)
+    return None if found is None else found.name
 
 
 def layout_facts(

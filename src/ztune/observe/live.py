@@ -231,7 +231,7 @@ class LiveObservation:
         grouped = group(reading, self._place)
         said = reading.message
         found.seconds = said["window_ns"] / 1e9
-        found.counted_share = min(1.0, max(1, said["watched_ns"]) / max(1, said["window_ns"]))
+        found.counted_share = reading.counted_share
         found.groups = grouped.groups
         found.calls = calls(reading)
         found.context_switches = {name: said[name] for name in ("voluntary", "involuntary")}
@@ -283,7 +283,8 @@ class LiveObservation:
         if self._ended is not None:
             yield self._gone_sentence()
         if self._sample > 1:
-            watched, window = (reading.message[name] / 1e9 for name in ("watched_ns", "window_ns"))
+            window = reading.message["window_ns"] / 1e9
+            watched = window * reading.counted_share
             yield (
                 f"Calls were counted for {watched:.1f} of {window:.0f} s, {PIECE_S:g} s at a time, and stand "
                 f"for all: counts are estimates, and a call that takes over {PIECE_S:g} s may be missing."

@@ -79,6 +79,8 @@ class KernelReading:
     """Of observed processes that live."""
     files: dict[int, SeenFile] = field(default_factory=dict)
     """By number in ``totals``."""
+    counted_share: float = 1.0
+    """In which part of the time calls were counted."""
 
 
 class ObserverSession:
@@ -170,13 +172,14 @@ class ObserverSession:
                 self._files[number] = seen if known is None else known.renamed(path)
             if self._asked <= 0:
                 break
-        times = message["window_ns"] / max(1, message["watched_ns"])
+        share = min(1.0, max(1, message["watched_ns"]) / max(1, message["window_ns"]))
         return KernelReading(
             message,
-            _times(np.frombuffer(parts["totals"], TOTALS), SUMS, times),
-            _times(np.frombuffer(parts["spent"], SPENT), ("ns", "errors", "latency"), times),
+            _times(np.frombuffer(parts["totals"], TOTALS), SUMS, 1 / share),
+            _times(np.frombuffer(parts["spent"], SPENT), ("ns", "errors", "latency"), 1 / share),
             tuple(int(pid) for pid in np.frombuffer(parts["pids"], "u4")),
             self._files,
+            share,
         )
 
     def _answer(self, seconds: float) -> tuple[dict[str, Any], dict[str, bytes]]:

@@ -26,7 +26,7 @@ from ztune.study.hardware import check_have, parse_have
 from ztune.study.layout import plain, with_settings
 from ztune.trace.manifest import Manifest, WorkloadInfo
 from ztune.trace.reader import Trace
-from ztune.trace.roles import databases_in
+from ztune.trace.roles import database_in, databases_in
 
 
 @dataclass(frozen=True)
@@ -132,10 +132,9 @@ def _noted(study: Study, manifest: Manifest) -> Study:
 
 def _database_of(manifest: Manifest) -> database.Database | None:
     """Return the database that was recorded: its workload's, or the one by its files; None where several."""
-    if manifest.workload is not None:
-        return database.of_workload(manifest.workload.name)
-    found = databases_in(manifest)
-    return found[0] if len(found) == 1 else None
+    return (
+        database_in(manifest) if manifest.workload is None else database.of_workload(manifest.workload.name)
+    )
 
 
 def study_of_jobs(

@@ -19,7 +19,7 @@ from ztune.runs.space import changed, differences
 from ztune.study import Layout, Study
 from ztune.study.durability import Bar, judge
 from ztune.trace.manifest import Manifest
-from ztune.trace.roles import databases_in
+from ztune.trace.roles import database_in
 from ztune.units import listed
 
 
@@ -48,8 +48,8 @@ def of_trace(manifest: Manifest) -> list[Offer]:
             return of_workload(manifest.workload.name, manifest.workload.parameters)
         except InputError:  # recorded by a version with other parameters, or a workload that is not here
             return []
-    found = databases_in(manifest)
-    return list(found[0].facts.settings.offers) if len(found) == 1 else []
+    found = database_in(manifest)
+    return [] if found is None else list(found.facts.settings.offers)
 
 
 def note(manifest: Manifest) -> str:

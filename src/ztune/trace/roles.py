@@ -173,6 +173,12 @@ def databases_in(manifest: Manifest) -> list[Database]:
     return of_layouts(set(databases_of(played, Present(names_in(manifest)))))
 
 
+def database_in(manifest: Manifest) -> Database | None:
+    """Return the database that a recording is of, by its files; None where these are of none or several."""
+    found = databases_in(manifest)
+    return found[0] if len(found) == 1 else None
+
+
 def names_in(manifest: Manifest) -> list[str]:
     """Return the names that the files of a recording had."""
     return [name for file in manifest.files for name in {file.path, *(one.path for one in file.names)}]
