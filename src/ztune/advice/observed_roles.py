@@ -73,7 +73,7 @@ def role_facts(observation: Observation, group: Group) -> dict[str, Any]:
         "direct_calls": sum(direct) if direct else None,
         "synced_calls": _told(observation, group.syncs.calls + (writes.synced or 0)),
         "role_reads": _counted(observation, _told(observation, reads.calls)),
-        "read_bytes": _told(observation, reads.bytes),
+        "read_bytes": reads.bytes if reads.calls or observation.source == "live" else None,
         "read_sizes": in_words(reads.sizes) or None,
         # By the same count: of a record that is not cached all is read, whatever part is asked for.
         "read_fit": asked.recordsize if asked else None,

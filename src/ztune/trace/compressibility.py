@@ -99,6 +99,7 @@ def sample_files(
     seed: int = 1,
     keep: Path | None = None,
     touched: Places | None = None,
+    passing: Mapping[str, Sequence[bytes]] | None = None,
 ) -> tuple[list[Compressibility], list[Sample]]:
     """Sample ``files`` (path → role) and return how they compress, by role, record size and algorithm.
 
@@ -107,7 +108,8 @@ def sample_files(
     Files that are gone, empty, unreadable or not regular are skipped; a role with nothing to read is left
     out. The same ``seed`` and files give the same blocks.
 
-    ``touched``: blocks in random order, which are measured too.
+    ``touched``: blocks in random order, which are measured too. ``passing``: role → pieces of its files that
+    were read while these were there, which stand for them.
 
     With ``keep`` (a folder, usually ``TraceWriter.samples_dir``) up to 16 MiB of content per role are written
     to ``keep/ROLE.bin``, as much of what was read and of what was written to ``keep/ROLE-read.bin`` and
@@ -119,7 +121,7 @@ def sample_files(
     for size in recordsizes:
         if size < 512 or not is_power_of_two(size):
             raise InputError(f"the record size {size} should be a power of two from 512")
-    by_role: dict[str, list[str]] = {}
+    by_role: dict[str, list[str]] = {role: [] for role in passing or {}}
     for path, role in files.items():
         if role not in ROLES:
             raise InputError(f"{role!r} is not a role; it should be one of {', '.join(ROLES)}")
@@ -130,7 +132,8 @@ def sample_files(
     for role in sorted(by_role, key=ROLES.index):
         # A stream of its own per role: that one role appears must not change another's blocks.
         rng = np.random.default_rng([seed, ROLES.index(role)])
-        pieces = list(_draw_pieces(sorted(by_role[role]), piece_size, rng))
+        seen = (passing or {}).get(role)
+        pieces = list(seen) if seen else list(_draw_pieces(sorted(by_role[role]), piece_size, rng))
         if not pieces:
             continue
         for size in recordsizes:
