@@ -41,6 +41,16 @@ EDGES: dict[str, dict[str, tuple[float, float]]] = {
         "sequential": (0.899, 0.9),
         "overwritten": (0.1, 0.099),
         "fit": (131073, 131072),
+        "read_bytes": (4 * 65_536_000 - 1, 4 * 65_536_000),  # of 1,000 writes of 64K
+    },
+    "recordsize-scanned": {
+        "fit_calls": (100, 99),
+        "fit": (131071, 131072),
+        "fit_share": (0.5, 0.499),
+        "reads_sequential": (0.5, 0.499),
+        "read_bytes": (4 * 81_920_000, 4 * 81_920_000 - 1),  # of 10,000 writes of 8K
+        "sequential": (0.899, 0.9),
+        "overwritten": (0.1, 0.099),
     },
     "recordsize-in-sequence": {
         "fit_calls": (100, 99),
@@ -104,6 +114,13 @@ WITH: dict[tuple[str, str], dict[str, Any]] = {
     ("recordsize-below-writes", "reads_sequential"): {"read_fit": 8192, "role_reads": 99_999},
     ("recordsize-from-writes", "read_fit"): {"reads_sequential": 0.1, "role_reads": 99_999},
     ("recordsize-from-writes", "reads_sequential"): {"read_fit": 8192, "role_reads": 99_999},
+    ("recordsize-from-writes", "read_bytes"): {
+        "reads_sequential": 0.5,
+        "read_fit": 65536,
+        "write_bytes": 65_536_000,
+    },
+    ("recordsize-scanned", "sequential"): {"overwritten": 0.0},
+    ("recordsize-scanned", "overwritten"): {"sequential": 1.0},
     ("recordsize-above-reads", "role_reads"): {"write_calls": 50},
     **{
         (f"recordsize-from-{kind}", fact): {"sequential": 1.0, "overwritten": 0.0}

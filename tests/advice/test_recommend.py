@@ -161,6 +161,23 @@ def test_a_layout_that_nearly_fits_in_the_arc_limits_the_trust() -> None:
     assert "part of its gain" not in reasons(1.5 * (64 << 20))
 
 
+@pytest.mark.parametrize("sampled", [1, 4])
+def test_what_is_read_ahead_of_a_scan_is_no_database_in_memory(sampled: int) -> None:
+    """A scan finds in the ARC what was read ahead of it, however much larger than that the database is. A
+    sample's replay has a part of the ARC, and counts the bytes and the space of all."""
+    arc = 64 << 20
+
+    def reasons(read: float, allocated: float) -> str:
+        hits = {"demand_data_hits": 205762, "demand_data_misses": 1010}
+        found = measure(100, space=allocated, arc={"c_max": arc // sampled, **hits})
+        found["physical"] = {**found["physical"], "read_bytes": read}
+        return " ".join(chosen(run_of(({}, found))).confidence.reasons)
+
+    assert "the database fits in the modelled ARC" in reasons(0.9 * arc, 0.9 * arc)
+    assert "fits in the modelled ARC" not in reasons(2.5 * arc, 2.7 * arc)
+    assert "in 0.9 times the modelled ARC" in reasons(0.9 * arc, 0.9 * arc)
+
+
 def test_memory_explains_a_gain_only_where_the_base_does_not_fit() -> None:
     def reasons(base: float, other: float) -> str:
         arc = 64 << 20

@@ -57,6 +57,14 @@ def tables_elsewhere(reads: dict[int, int]) -> list[dict[str, Any]]:
     return [group("data", None, filesystem="ext4", **{**READ, "reads__sizes": reads}, **LARGE)]
 
 
+def scanned(in_sequence: int) -> dict[str, Any]:
+    """A warehouse's on ext4: pages are written here and there, and most of what is read is scanned."""
+    calls = 100_000
+    reads = {"reads__calls": calls, "reads__sizes": {8192: calls}, "reads__bytes": calls * 8192}
+    made = group("data", None, filesystem="ext4", **reads, reads__sequential=in_sequence)
+    return {"groups": [made], "zfs": None}
+
+
 LARGE: dict[str, Any] = {"writes__sizes": {524288: 10_000}, "writes__sequential": 9900}
 
 
@@ -94,6 +102,7 @@ CASES: dict[str, tuple[dict[str, Any] | Observation, dict[str, Any] | Observatio
         {"wal_group_": {"writes__sizes": {65536: 10_000}}, "wal": {"recordsize": 32768}},
     ),
     "recordsize-from-writes": (FILES[0], FILES[1]),
+    "recordsize-scanned": (scanned(50_000), scanned(49_999)),
     "recordsize-in-sequence": (
         {"groups": elsewhere(), "zfs": None},
         {"groups": [group("data", None, filesystem="ext4")], "zfs": None},

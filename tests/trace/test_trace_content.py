@@ -9,10 +9,11 @@ from trace_builder import build, files
 
 from ztune.errors import InputError
 from ztune.trace import compressibility
-from ztune.trace.compressibility import CHUNK, READ_BUDGET, compressor, sample_files, with_embedded
+from ztune.trace.compressibility import CHUNK, KEPT_BUDGET, compressor, sample_files, with_embedded
 from ztune.trace.content import POOL_BYTES, ContentGoal, content_pools, synthesise
-from ztune.trace.inputs import EMBEDDED, content_name
+from ztune.trace.inputs import EMBEDDED, UNTOUCHED, content_name
 from ztune.trace.manifest import RECORDSIZES, SHARES, Compressibility, TraceFile
+from ztune.trace.schema import Op
 
 SIZES = (8192, 16384, 32768, 65536, 131072)
 
@@ -40,7 +41,7 @@ def test_known_content(tmp_path: Path) -> None:
     }
     for (role, size, _), entry in entries.items():
         assert entry.ratio == pytest.approx(1.0 if role == "wal" else 2.0, rel=0.04), (role, size)
-        assert entry.blocks == min(max(8, (2 << 20) // size), (4 << 20) // size)
+        assert entry.blocks == min(max(128, (2 << 20) // size), (4 << 20) // size)
         assert entry.holes == 0
         assert entry.stdev < 0.01
 
@@ -172,13 +173,23 @@ def test_small_files_are_joined_and_the_last_chunk_is_filled_up(tmp_path: Path) 
     assert set(kept) == set(b"ABC")  # no padding with zeros
 
 
+def test_tables_that_pack_differently_each_have_their_share_of_the_blocks(tmp_path: Path) -> None:
+    loose = b"".join(noise(700, page) + b"x" * 3396 for page in range(3 << 8))
+    for n in range(16):
+        (tmp_path / f"{n}").write_bytes(half(3 << 20) if n % 4 else loose)
+    paths = {str(path): "data" for path in tmp_path.iterdir()}
+    for seed in range(1, 13):
+        for one in sample_files(paths, (16384, 1 << 20), ["lz4"], seed=seed)[0]:
+            assert one.ratio == pytest.approx(2.36, rel=0.08), (seed, one.recordsize)
+
+
 def test_kept_content_is_bounded_and_without_preallocated_zeros(tmp_path: Path) -> None:
     (tmp_path / "f").write_bytes(noise(40 << 20))
     (tmp_path / "w").write_bytes(noise(1 << 20) + bytes(15 << 20))
     _, samples = sample_files(
         {str(tmp_path / "f"): "data", str(tmp_path / "w"): "wal"}, [8192], ["lz4"], keep=tmp_path / "samples"
     )
-    assert {sample.role: sample.bytes for sample in samples} == {"data": READ_BUDGET, "wal": CHUNK}
+    assert {sample.role: sample.bytes for sample in samples} == {"data": KEPT_BUDGET, "wal": CHUNK}
 
 
 # --- content for replay
@@ -325,6 +336,27 @@ def test_pools_of_a_trace(tmp_path: Path) -> None:
     (content,) = (path for name, path in content_pools(small, tmp_path / "pools").items() if name == EMBEDDED)
     assert len(compressor("lz4")(content.read_bytes()[:20480])) <= 108
     assert [path.stat().st_mtime_ns for path in pools.values()] == times  # not made again
+
+
+def test_what_is_not_touched_is_what_the_rest_leaves(tmp_path: Path) -> None:
+    """Three quarters of a file are read, and pack 2:1; all of it packs 2.5:1, so that the rest does 10:1."""
+
+    def pools_of(name: str, read: int) -> dict[str, Path]:
+        call = {"op": Op.READ, "offset": 0, "size": read}
+        how = [entry.model_copy(update={"touched": True, "how": "read"}) for entry in curve([2.0], [4.0])]
+        entries = [{**files(("/d", "data", 16 << 20))[0], "size_end": 16 << 20}]
+        trace = build(
+            tmp_path / f"{name}.trace", [call], entries, compressibility=[*curve([2.5], [5.0]), *how]
+        )
+        return content_pools(trace, tmp_path / "pools")
+
+    def packs(pools: dict[str, Path], algorithm: str) -> float:
+        size = 8192
+        return ratio(pools[content_name("data" + UNTOUCHED, size)].read_bytes(), algorithm, size)
+
+    much = pools_of("much", 12 << 20)
+    assert packs(much, "lz4") == pytest.approx(10, rel=0.05) and packs(much, "zstd-3") > 15
+    assert packs(pools_of("little", 64 << 10), "lz4") == pytest.approx(2.5, rel=0.03)
 
 
 def test_kept_samples_are_used(tmp_path: Path) -> None:

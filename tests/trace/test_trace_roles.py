@@ -34,9 +34,11 @@ KNOWN = {
     "/tank/wal/pg/00000001000000000000000A": "wal",
     "/tank/wal/pg/xlogtemp.12927": "wal",
     "/tank/wal/pg/00000002.history": "wal",
+    "/tank/wal/pg/000000010000000000000048.00000028.backup": "wal",  # that a base backup was taken: no backup
     "/tank/wal/pg/archive_status/00000001000000000000000A.done": None,
     "/mnt/server/archivedir/00000001000000000000000A": "archive",
     "/mnt/server/archivedir/00000001000000000000000A.partial": "archive",
+    "/mnt/server/archivedir/000000010000000000000048.00000028.backup": "archive",
     "/srv/archived/pg/pg_wal/00000001000000000000000A": "wal",
     "/ts/PG_15_202209061/16384/16400": "data",
     "/ts/PG_15_202209061/pgsql_tmp/pgsql_tmp1.0": "temp",

@@ -31,6 +31,7 @@ FACTS: dict[str, Fact] = {
     "direct_calls": Fact("reads and writes with O_DIRECT", "count"),
     "synced_calls": Fact("fsyncs, and writes with O_SYNC or O_DSYNC", "count"),
     "role_reads": Fact("reads that were counted", "count"),
+    "read_bytes": Fact("bytes read", "bytes"),
     "read_sizes": Fact("sizes of reads"),
     "read_fit": Fact("record size that the reads ask for", "size"),
     "reads_sequential": Fact("share of the reads that begin where the last one ended", "share"),
@@ -72,6 +73,7 @@ def role_facts(observation: Observation, group: Group) -> dict[str, Any]:
         "direct_calls": sum(direct) if direct else None,
         "synced_calls": _told(observation, group.syncs.calls + (writes.synced or 0)),
         "role_reads": _counted(observation, _told(observation, reads.calls)),
+        "read_bytes": reads.bytes if reads.calls or observation.source == "live" else None,
         "read_sizes": in_words(reads.sizes) or None,
         # By the same count: of a record that is not cached all is read, whatever part is asked for.
         "read_fit": asked.recordsize if asked else None,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ztune.advice.job import measured_by
 from ztune.advice.model import Confidence, Level
@@ -104,11 +104,13 @@ def searched(now: Standing) -> str:
     return " ".join(filter(None, (found, offered.kept(outcome).sentence())))
 
 
-def _size_against_arc(measure: Mapping[str, Any]) -> float | None:
-    """Return allocated space / ARC size of a measure, or None where one of them is missing."""
-    allocated = (measure.get("space") or {}).get("allocated")
-    arc = (measure.get("arc") or {}).get("c_max")
-    return allocated / arc if allocated is not None and arc else None
+def _size_against_arc(one: LayoutResult) -> float | None:
+    """Return allocated space / ARC of a layout; None where the space is missing.
+
+    The ARC is the layout's own: the replay of a sample had a part of it, and counts the space of all.
+    """
+    allocated = number_at(one.measure, "space", "allocated")
+    return None if allocated is None else allocated / one.layout.arc
 
 
 @dataclass
@@ -249,16 +251,16 @@ def _of_replays(doubts: _Doubts, now: Standing, chosen: LayoutResult, manifest: 
     first = _first_reads(now, chosen, manifest)
     if first:
         (limited if baseline is None or baseline is chosen else weak).insert(0, first)
-    share = _hit_share(chosen.measure)
+    share = _hit_share(chosen)
     if share is not None and share >= CACHED_SHARE and not first:
         limited.append(
             f"{share:.1%} of reads were answered by the ARC: the database fits in the modelled ARC, "
             "so reads from disk were hardly tested. Screen with a smaller ARC if yours won't fit."
         )
-    times = _size_against_arc(chosen.measure)
+    times = _size_against_arc(chosen)
     if times is not None and times < ROOMY:
         there = f"{times:.1f} times the modelled ARC" if times >= 0.1 else "a part of the modelled ARC"
-        before_times = None if baseline is None else _size_against_arc(baseline.measure)
+        before_times = None if baseline is None else _size_against_arc(baseline)
         # Where the base fits too, or is the one, no gain comes from that.
         gain = baseline is not None and baseline is not chosen and (before_times or 0.0) > 1
         since = ": part of its gain is that more of the database stays in memory" if gain else ""
@@ -370,14 +372,14 @@ def outpaced(now: Standing, manifest: Manifest | None) -> str:
     return demand.outpaced_sentence([r.result for r in now.ranked], named, measured_by(now.run, manifest))
 
 
-def _hit_share(measure: Mapping[str, Any]) -> float | None:
-    arc = measure.get("arc")
-    if not isinstance(arc, Mapping):
-        return None
-    hits, misses = arc.get("demand_data_hits"), arc.get("demand_data_misses")
-    if not isinstance(hits, int | float) or not isinstance(misses, int | float) or hits + misses < 1000:
-        return None  # too few reads to say anything
-    return hits / (hits + misses)
+def _hit_share(one: LayoutResult) -> float | None:
+    """Return the share of reads that the ARC answered; None where they are few, or where so much came from
+    the disks that the ARC can't have kept it: a scan finds in the ARC what was read ahead of it.
+    """
+    found = [number_at(one.measure, "arc", f"demand_data_{key}") for key in ("hits", "misses")]
+    hits, misses = (value or 0.0 for value in found)
+    came = number_at(one.measure, "physical", "read_bytes") or 0.0
+    return None if hits + misses < 1000 or came > one.layout.arc else hits / (hits + misses)
 
 
 def not_tested(

@@ -1,8 +1,9 @@
 """Provides the content that replay writes: kept samples, or bytes made to compress as was measured.
 
 What a job writes has content of its own, what it reads another, and what it does neither to, which takes
-space alone, a third. So has each record size: what a disk takes is whole sectors, so that not only the mean
-counts of what blocks compress to, and that is another with each size.
+space alone, a third: where much is touched, what that leaves of all that was measured. So has each record
+size: what a disk takes is whole sectors, so that not only the mean counts of what blocks compress to, and
+that is another with each size.
 
 Synthesis. A block is a string of units of 32 bytes. A unit is *fresh* (random bytes), *text* (random
 characters of an alphabet of 16, which entropy coding halves but lz4 can't), or a *copy* of an earlier unit of
@@ -16,6 +17,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -53,6 +55,9 @@ _STEPS = 10
 _LEAST = 1e-3  # share of units that are not copies
 _ENTROPY = "zstd-3"
 _HEADER = 8  # bytes
+_MUCH = 0.05
+"""Of a role's bytes: where a trace touches more, what it does not touch is told from all and what it does."""
+_PACKED = 0.02  # compressed / bytes: nothing that is told so compresses better
 
 Floats = npt.NDArray[np.float64]
 
@@ -85,6 +90,7 @@ def content_pools(trace: Trace, folder: Path, warnings: list[str] | None = None)
     pools: dict[str, Path] = {}
     used = {file.role for file in trace.manifest.files if file.role is not None}
     filled = set()  # roles whose zeros are filled by a load
+    touched = _touched(trace) if any(one.touched for one in trace.manifest.compressibility) else {}
     for role in sorted(used, key=ROLES.index):
         known = _Known(trace, role)
         if not known.anything and warnings is not None:
@@ -93,9 +99,12 @@ def content_pools(trace: Trace, folder: Path, warnings: list[str] | None = None)
             filled.add(role)
         for size in RECORDSIZES:
             for name, how in known.names.items():
-                pools[content_name(name, size)] = known.kept(how, size) or _pool(
-                    role, size, _goal(known.measured(how), size, zeros=name == role + UNTOUCHED), folder
-                )
+                rest = name == role + UNTOUCHED
+                goal = _goal(known.measured(how), size, zeros=rest)
+                kept = known.kept(how, size)
+                if rest and sum(touched.get(role, ())) > _MUCH and known.measured(how):
+                    goal, kept = _without(goal, known, touched[role], size), None
+                pools[content_name(name, size)] = kept or _pool(role, size, goal, folder)
     if any(file.embedded and file.role is not None for file in trace.manifest.files):
         pools[EMBEDDED] = _made(folder / f"{EMBEDDED}-{SYNTHESIS_VERSION}.bin", CHUNK, all_but_empty)
     if warnings is not None:
@@ -169,6 +178,53 @@ def _goal(measured: Sequence[Compressibility], size: int, zeros: bool = False) -
         None if zstd is None else _shares_of(zstd),
         lz4.holes / (lz4.holes + lz4.blocks) if zeros else 0.0,
     )
+
+
+def _touched(trace: Trace) -> dict[str, tuple[float, float]]:
+    """Return which shares of the bytes of a role's files, at the end, a trace only read, and wrote."""
+    # Here, as what is known of a trace's content takes no Polars where nothing was touched.
+    from ztune.trace.figures import PAGE
+    from ztune.trace.summary import summarise
+
+    there = {file.path: file for file in trace.manifest.files if not file.deleted}
+    size, read, written = Counter[str](), Counter[str](), Counter[str]()
+    for file in there.values():
+        if file.role is not None:
+            size[file.role] += max(file.size_end, 0)
+    of = 1 if trace.manifest.sample is None else trace.manifest.sample.of
+    for group in summarise(trace).files:
+        if group.name in there and group.role is not None:
+            page = PAGE * (of if there[group.name].sampled else 1)
+            written[group.role] += group.writes.pages * page
+            read[group.role] += (group.pages - group.writes.pages) * page
+    return {
+        role: (min(read[role] / size[role], 1.0), min(written[role] / size[role], 1.0))
+        for role in size
+        if size[role] > 0
+    }
+
+
+def _without(whole: ContentGoal, known: _Known, touched: tuple[float, float], size: int) -> ContentGoal:
+    """Return how blocks compress that were not touched, where ``whole`` says how all of a role's do.
+
+    All of them take what those that were read, those that were written and the others take together. So a
+    warehouse that scans the half of its tables that compresses badly has space for what it has.
+    """
+    rest = 1 - sum(touched)
+    read, written = (_goal(known.measured(how), size) for how in (READ, WRITTEN))
+    if rest <= 0 or whole.zeros >= 1:
+        return whole
+
+    def left(every: tuple[float, ...], *theirs: tuple[float, ...]) -> tuple[float, ...]:
+        mean = float(np.mean(every))
+        taken = sum(share * float(np.mean(one)) for share, one in zip(touched, theirs, strict=True))
+        wanted = max((mean * (1 - whole.zeros) - taken) / rest, _PACKED) / (1 - whole.zeros)
+        return tuple(float(one) for one in np.clip(np.array(every) * wanted / mean, _LEAST, 1.0))
+
+    zstd = whole.zstd
+    if zstd is not None and read.zstd is not None and written.zstd is not None:
+        zstd = left(zstd, read.zstd, written.zstd)
+    return ContentGoal(left(whole.lz4, read.lz4, written.lz4), zstd, whole.zeros)
 
 
 def _shares_of(entry: Compressibility) -> tuple[float, ...]:

@@ -129,8 +129,10 @@ def export_ops(trace: Trace, path: Path | str) -> OpsInfo:
     names = _Names(trace)
     threads, tails, ahead, nops = Threads(), BlankTails(logs), Prefilled(logs), 0
     later: list[tuple[Ints, Ints]] = []  # places and blank tails that a later part decides
+    warmed = False
     for part in trace.parts("t", "dur", "tid", "op", "file", "file2", "offset", "size"):
         names.add(part)
+        warmed |= bool((part["op"] == Op.WARM).any())
         # Not their sum, which may be more than 64 bits hold.
         last = max(int(part[name].max(initial=0)) for name in ("t", "dur"))
         if last > YEAR_NS:
@@ -177,7 +179,8 @@ def export_ops(trace: Trace, path: Path | str) -> OpsInfo:
             records["blank"][places[mine] - done] = blanks[mine]
             out.write(records.tobytes())
             done += len(chosen)
-    held = None if told is None else int(told.size.sum())
+    # Of a stretch what was used before it warms the caches, and may be all that its first reads would tell.
+    held = None if told is None or (warmed and not len(told)) else int(told.size.sum())
     return OpsInfo(
         path, len(warming) + nops, threads.used, files, trace.manifest.events - nops, refused, held
     )

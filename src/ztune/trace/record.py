@@ -40,6 +40,7 @@ from ztune.trace.manifest import (
     WorkloadInfo,
 )
 from ztune.trace.partial import locked, unlock
+from ztune.trace.passing import PassingFiles
 from ztune.trace.reader import Trace
 from ztune.trace.recorders import choose
 from ztune.trace.recorders.ebpf import recovered
@@ -131,6 +132,7 @@ class Recording:
         self._say = say or (lambda _: None)
         self._trace: Trace | None = None
         self._session: RecorderSession | None = None
+        self._passing = PassingFiles([], self._passes)
         if share and keep_samples:
             raise InputError(
                 "a trace with --samples holds what is in the database, "
@@ -174,6 +176,9 @@ class Recording:
                 )
             )
             self._note_beginning(share)
+            child = self._session.child
+            self._passing = PassingFiles(self.pids or ([child] if child else []), self._passes)
+            self._passing.start()
         except BaseException:
             self.abort()
             self._writer.abort()
@@ -232,6 +237,7 @@ class Recording:
 
     def abort(self) -> None:
         """Forget the recording and remove what was written, unless it was given up: then that stays."""
+        self._passing.stop()
         if self._session is not None:
             self._session.abort()
             self._session = None
@@ -243,6 +249,7 @@ class Recording:
         If that fails, what the recorder wrote stays, and `recover` can make a trace of it: the error says so.
         """
         session = self.session
+        self._passing.stop()
         self._writer.keep = _RAW if session.kept() else ()
         try:
             harvest = session.stop()
@@ -259,6 +266,7 @@ class Recording:
     def _give_up(self, error: BaseException) -> None:
         """End the recording, but keep what the recorder wrote; raise ``error`` with how to go on."""
         session, self._session = self.session, None
+        self._passing.stop()
         kept = session.kept() is not None
         self._writer.keep = _RAW if kept else ()
         session.abort()
@@ -271,6 +279,12 @@ class Recording:
         if isinstance(error, ZtuneError):
             raise type(error)(f"{error}; {said}") from error
         error.add_note(said)
+
+    def _passes(self, path: str) -> bool:
+        """Say whether the file at ``path`` is a temporary one that the trace will have."""
+        return self.rules.role(path) == "temp" and (
+            not self.paths or any(Path(path).is_relative_to(os.path.realpath(one)) for one in self.paths)
+        )
 
     def _recorded(self) -> _Recorded:
         return _Recorded(
@@ -290,6 +304,7 @@ class Recording:
             sample=self.sample,
             max_bytes=self._max_bytes,
             disk_full=self._disk_full,
+            passing=self._passing.pieces,
         )
 
     def _note_beginning(self, share: bool) -> None:
@@ -341,6 +356,8 @@ class _Recorded:
     max_bytes: int
     disk_full: bool = False
     """Whether it was to end because its disk was nearly full."""
+    passing: Sequence[bytes] = ()
+    """Pieces of temporary files, from when they were there."""
     untouched: UntouchedFiles = field(default_factory=lambda: UntouchedFiles(()))
     """What was found that nothing touched, once the trace is written."""
 
@@ -518,11 +535,12 @@ class _Recorded:
     ) -> tuple[list[Compressibility], list[Sample]]:
         """Measure how the files that still exist compress; keep their blocks if asked to."""
         wanted = {file.path: file.role for file in files if file.role is not None and file.size_end > 0}
-        if not wanted:
+        passing = {"temp": self.passing} if self.passing and any(f.role == "temp" for f in files) else {}
+        if not wanted and not passing:
             return [], []
         self.say("measuring how the files compress")
         keep = self.writer.samples_dir if self.keep_samples else None
-        return sample_files(wanted, seed=SEED, keep=keep, touched=touched.by_role())
+        return sample_files(wanted, seed=SEED, keep=keep, touched=touched.by_role(), passing=passing)
 
 
 def record(

@@ -28,7 +28,7 @@ from ztune.cli.trace import command as trace_command
 from ztune.errors import InputError, MissingError, ZtuneError
 from ztune.onhost.host import room
 from ztune.onhost.probes import procfs
-from ztune.trace import headroom, recorders
+from ztune.trace import headroom, passing, recorders
 from ztune.trace.reader import Trace
 from ztune.trace.record import Recording, record, recover
 from ztune.trace.recorders.ebpf import EVENTS, _frames
@@ -70,6 +70,42 @@ def ztune(*arguments: str) -> subprocess.Popen[str]:
         stderr=subprocess.PIPE,
         text=True,
     )
+
+
+SPILLING = """
+import os, sys
+kept, removed = (os.open(f"{sys.argv[1]}/pgsql_tmp{n}.0", os.O_RDWR | os.O_CREAT) for n in (1, 2))
+os.unlink(f"{sys.argv[1]}/pgsql_tmp2.0")
+for file in (kept, removed):
+    for page in range(512):
+        os.pwrite(file, os.urandom(2048) + b"x" * 6144, page * 8192)
+print(flush=True)
+sys.stdin.readline()
+os.unlink(f"{sys.argv[1]}/pgsql_tmp1.0")
+"""
+
+
+def test_temporary_files_are_measured_before_they_are_gone(
+    work: Path, recorder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(passing, "EVERY_S", 0.02)
+    folder = work / "base/pgsql_tmp"
+    folder.mkdir(parents=True)
+    program = [sys.executable, "-I", "-c", SPILLING, str(folder)]
+    with subprocess.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin is not None and process.stdout is not None
+        process.stdout.readline()
+        with Recording(work.parent / "spill.trace", pids=[process.pid], recorder=recorder) as recording:
+            until(lambda: recording._passing.pieces, "a piece of a temporary file")
+            process.stdin.close()
+            process.wait()
+    assert not list(folder.iterdir())
+    measured = {
+        (one.role, one.algorithm): one.ratio
+        for one in recording.trace.manifest.compressibility
+        if one.recordsize == 128 << 10 and not one.touched
+    }
+    assert measured["temp", "lz4"] == pytest.approx(4, rel=0.1)
 
 
 def nothing_left(folder: Path) -> bool:
