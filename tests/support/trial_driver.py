@@ -518,6 +518,9 @@ def without_journal(bench: Bench) -> None:
     ran = swept()
     assert ZT not in sh("zpool", "list", "-H", "-o", "name"), ran.errors
     # The settings are only in the journal.
+    assert any("zfs_arc_max is" in e["text"] for e in ran.events if e["event"] == "warning"), ran.events
+    assert not (STATE / "places" / RUN).exists()
+    journal.parent.mkdir(mode=0o700, parents=True)
     journal.write_text(text)
     bench.require_cleaned()
 
