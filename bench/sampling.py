@@ -5,6 +5,7 @@
     python bench/sampling.py --rate 8 --parts 2     with another rate and number of samples
     python bench/sampling.py --layouts 3            on the first three layouts
     python bench/sampling.py --size 8G              databases of that size, in place of 1 to 1.5 GB
+    python bench/sampling.py --profile hdd-7200     on such disks
     python bench/sampling.py --only-table           of what was replayed so far
 
 Each recording is replayed on the same layouts whole, and with samples of one region in RATE that have no
@@ -121,6 +122,11 @@ def sized(name: str, size: str | None) -> str:
     return f"{name}@{size}" if size and name in RECORDINGS else name
 
 
+def kept_as(name: str, profile: str) -> str:
+    """Return by what name the results of a recording are kept."""
+    return name if profile == PROFILE else f"{name}:{profile}"
+
+
 def chosen_rate(trace: Trace, arc: str) -> int:
     """Return the rate that `ztune screen` takes of itself; RATE where that is all."""
     inputs = prepare(trace)
@@ -131,13 +137,13 @@ def chosen_rate(trace: Trace, arc: str) -> int:
 def replay(name: str, asked: argparse.Namespace, engine: Engine, known: Results) -> Iterator[str]:
     """Replay what is missing; give the key of each result as it comes."""
     trace = recording(name)
-    study = adjusted(built_for(trace), profile=PROFILE, arc=asked.arc)
+    study = adjusted(built_for(trace), profile=asked.profile, arc=asked.arc)
     rate = asked.rate or chosen_rate(trace, asked.arc)
     load = "all" if sum(f.size_start for f in trace.manifest.files) <= WHOLE else "touched"
     # Layout by layout: what was cut has whole layouts to show.
     for size in list(LAYOUTS)[: asked.layouts]:
         for of, part in [(1, 0), *((rate, part) for part in range(min(asked.parts, rate)))]:
-            key = f"{engine.version} {trace.sha[:12]} {name} {size} {of}.{part}"
+            key = f"{engine.version} {trace.sha[:12]} {kept_as(name, asked.profile)} {size} {of}.{part}"
             if key in known:
                 continue
             # Samples are replayed at the recorded pace; so is all that they are compared with.
@@ -239,6 +245,7 @@ def main() -> int:
     parser.add_argument("--parts", type=int, default=PARTS)
     parser.add_argument("--arc", default=ARC)
     parser.add_argument("--size", help="of the databases; default: 1 to 1.5 GB")
+    parser.add_argument("--profile", default=PROFILE, help="of the disks")
     parser.add_argument("--only-table", action="store_true")
     asked = parser.parse_args()
     asked.names = [sized(name, asked.size) for name in asked.names]
@@ -254,7 +261,7 @@ def main() -> int:
         print(f"sampling: {error}", file=sys.stderr)
         return error.exit_code
     mine = {key: value for key, value in known.items() if key.startswith(f"{engine.version} ")}
-    for line in table(mine, asked.names, asked.rate):
+    for line in table(mine, [kept_as(name, asked.profile) for name in asked.names], asked.rate):
         print(line)
     return 0
 

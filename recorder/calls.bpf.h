@@ -277,6 +277,8 @@ static __always_inline void enter_call(struct state *state, struct pt_regs *regs
 	state->file2 = 0;
 	switch (kind) {
 	case ZT_K_READ ... ZT_K_FTRUNCATE:
+	case ZT_K_FADVISE:
+	case ZT_K_READAHEAD:
 		enter_fd(state, ARG1(regs));
 		break;
 	case ZT_K_COPY:

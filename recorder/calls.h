@@ -35,7 +35,7 @@
 	X(link, LINK) \
 	X(linkat, LINKAT)
 
-/* Those that make and remove files, or change their size; and sync, which is about no file. */
+/* Those that make and remove files, or change their size, or ask for what will be read; and sync, which is about no file. */
 #define ZT_NAME_CALLS(X) \
 	X(fallocate, FALLOCATE) \
 	X(ftruncate, FTRUNCATE) \
@@ -46,6 +46,8 @@
 	X(openat2, OPENAT2) \
 	X(unlink, UNLINK) \
 	X(unlinkat, UNLINKAT) \
+	X(fadvise64, FADVISE) \
+	X(readahead, READAHEAD) \
 	X(sync, SYNC) \
 	X(syncfs, SYNC)
 

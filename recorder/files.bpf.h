@@ -73,6 +73,7 @@ static __always_inline void met_again(u32 id, struct file *file);
 #define PROT_WRITE 2
 #define MS_SYNC 4
 #define AT_REMOVEDIR 0x200
+#define POSIX_FADV_WILLNEED 3
 #define IOCB_CMD_PREAD 0
 #define IOCB_CMD_PWRITE 1
 #define IOCB_CMD_FSYNC 2

@@ -121,6 +121,7 @@ static __noinline bool counted_out(const struct done *d)
 			__sync_fetch_and_add(&t->syncs, 1);
 		break;
 	case ZT_SYNC_RANGE:
+	case ZT_READ_AHEAD:
 		break;
 	case ZT_FSYNC:
 	case ZT_FDATASYNC:
@@ -130,7 +131,7 @@ static __noinline bool counted_out(const struct done *d)
 	default:
 		return false;
 	}
-	if (d->op != ZT_SYNC_RANGE && d->offset + d->size > t->size)
+	if (d->op != ZT_SYNC_RANGE && d->op != ZT_READ_AHEAD && d->offset + d->size > t->size)
 		t->size = d->offset + d->size;
 	if (!t->sampled && t->size > SMALL && t->reads + t->writes >= FEW && !like_a_log(t) &&
 	    bpf_map_lookup_elem(&samplable, &file))
@@ -396,6 +397,17 @@ static __always_inline void leave_pair(struct state *state, u32 in, unsigned lon
 		emit(state, ZT_READ, state->flags, state->file2, 0, began(in, in_offset, result), result);
 }
 
+/* What is asked to be read ahead, as far as the file goes; a length of 0 means up to its end. */
+static __always_inline void read_ahead(struct state *state, u32 fd, s64 offset, u64 length)
+{
+	struct file *file = descriptor(fd);
+	s64 there = file ? BPF_CORE_READ(file, f_inode, i_size) - offset : 0;
+
+	if (there > 0)
+		emit(state, ZT_READ_AHEAD, state->flags, state->file, 0, offset,
+		    length > 0 && length < (u64)there ? (s64)length : there);
+}
+
 static __always_inline void finish(struct state *state, struct pt_regs *regs, u32 kind, long result)
 {
 	state->kind = ZT_K_NONE;
@@ -477,6 +489,13 @@ static __always_inline void finish(struct state *state, struct pt_regs *regs, u3
 		break;
 	case ZT_K_SYNC:
 		emit(state, ZT_SYNC, 0, 0, 0, -1, 0);
+		break;
+	case ZT_K_FADVISE:
+		if (ARG4(regs) == POSIX_FADV_WILLNEED)
+			read_ahead(state, ARG1(regs), ARG2(regs), ARG3(regs));
+		break;
+	case ZT_K_READAHEAD:
+		read_ahead(state, ARG1(regs), ARG2(regs), ARG3(regs));
 		break;
 	case ZT_K_IO_GETEVENTS:
 		leave_aio(kind, ARG1(regs), 0, ARG4(regs), result);

@@ -40,6 +40,8 @@ enum zt_kind {
 	ZT_K_SYNC,
 	ZT_K_IO_SUBMIT,
 	ZT_K_IO_GETEVENTS,
+	ZT_K_FADVISE,
+	ZT_K_READAHEAD,
 };
 #define ZT_SYSCALLS 512
 
@@ -59,6 +61,7 @@ enum zt_op {
 	ZT_MMAP = 12,
 	ZT_MSYNC = 13,
 	ZT_SYNC = 14,
+	ZT_READ_AHEAD = 16,
 	/* Not an event of the trace: a shared mapping that is only read; it becomes a warning. */
 	ZT_MMAP_READ = 100,
 };

@@ -11,15 +11,16 @@
 #define ZTUNE_CROWD_H
 
 #include "device.h"
+#include "spread.h"
 
 #define CROWD_AT_ONCE 10 /* zfs_vdev_sync_read_max_active and its like: requests of a kind that OpenZFS has on a disk */
 
 typedef struct crowd crowd_t;
 
-/* What lies between these offsets lies so many times as far apart on the whole disk; the rest begins behind it. */
+/* What was loaded lies between these offsets; on the whole disk as spread says, and the rest begins behind it. */
 typedef struct {
 	uint64_t from, to;
-	double times;
+	const spread_t *spread;
 } stretch_t;
 
 /* number: of the disk, for the random numbers. */
@@ -29,8 +30,10 @@ crowd_t *crowd_new(device_t *device, uint64_t number, stretch_t stretch);
 typedef struct {
 	req_op_t op;
 	uint32_t left, len;
-	uint64_t off; /* of the next one, if each begins where the one before ends */
+	uint64_t off; /* of the next one, if each comes so far behind the end of the one before */
+	uint32_t gap;
 	bool in_row;
+	unsigned row;   /* which */
 	int64_t within; /* spread they come in so long */
 } crowd_others_t;
 

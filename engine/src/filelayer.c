@@ -242,6 +242,16 @@ int fl_read(fl_file_t *f, uint64_t offset, void *buf, uint64_t len, int flags, u
 	return error;
 }
 
+void fl_read_ahead(fl_file_t *f, uint64_t offset, uint64_t len)
+{
+#if OPENZFS_NUMBER >= 20200 /* before, OpenZFS left it to Linux, in whose page cache it would be read; not done here */
+	if (len > 0)
+		dmu_prefetch(f->vol->os, f->object, 0, offset, len, ZIO_PRIORITY_ASYNC_READ);
+#else
+	(void)f, (void)offset, (void)len;
+#endif
+}
+
 /* Which kind of record a write gets, as the POSIX layer chooses. */
 static itx_wr_state_t record_kind(const fl_file_t *f, uint64_t len, way_t way, bool commit)
 {

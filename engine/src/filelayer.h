@@ -116,6 +116,8 @@ int fl_listxattr(fl_file_t *file, char *names, size_t room, size_t *len);
 
 int fl_read(fl_file_t *file, uint64_t offset, void *buf, uint64_t len, int flags, uint64_t *got);
 int fl_write(fl_file_t *file, uint64_t offset, const void *buf, uint64_t len, int flags, bool *commit);
+/* posix_fadvise with POSIX_FADV_WILLNEED, readahead: begins to read, and waits for nothing. */
+void fl_read_ahead(fl_file_t *file, uint64_t offset, uint64_t len);
 /* For how many ns the calling thread's transactions have waited to begin, so far: for room among what is dirty. */
 uint64_t fl_room_waited(void);
 int fl_truncate(fl_file_t *file, uint64_t size, bool *commit);

@@ -403,7 +403,7 @@ int files_do(const op_t *o)
 	if (f != NULL && f->f == NULL && f->elsewhere && o->op == OP_UNLINK)
 		return unlink_file(f, &commit);
 	if (f == NULL || (f->f == NULL && f->unlinked && o->op != OP_CREATE) ||
-	    (f->f == NULL && (o->op == OP_UNLINK || o->op == OP_READ))) {
+	    (f->f == NULL && (o->op == OP_UNLINK || o->op == OP_READ || o->op == OP_READ_AHEAD))) {
 		R.r->skipped++;
 		return 0;
 	}
@@ -422,6 +422,9 @@ int files_do(const op_t *o)
 	switch (o->op) {
 	case OP_READ:
 		rc = op_read(o, f);
+		break;
+	case OP_READ_AHEAD:
+		fl_read_ahead(f->f, (uint64_t)o->offset, (uint64_t)o->size);
 		break;
 	case OP_WRITE:
 		rc = op_write(o, f, &commit);

@@ -324,29 +324,63 @@ static void find_windows(rfile_t *f)
 			touched_mark(w, i / LOAD_FANOUT, 1);
 }
 
+#define PARTS (1U << 20) /* of all files: of more of them several are one */
+
+static void add_part(rfile_t *f, part_t part)
+{
+	if ((f->nparts & (f->nparts + 1)) == 0 &&
+	    (f->part = realloc(f->part, (f->nparts + 1) * 2 * sizeof(*f->part))) == NULL)
+		abort();
+	f->part[f->nparts++] = part;
+}
+
+/* Where in a file that is which is loaded: rows of records that are, each with those behind it that are not; least records. */
+static void find_parts(rfile_t *f, uint64_t least)
+{
+	const touched_t *t = &f->touched;
+	part_t part = {0, 0};
+
+	f->nparts = 0;
+	for (uint64_t i = 0; i < t->records; i++) {
+		bool loaded = touched_has(t, i);
+
+		if (loaded && part.records >= least && !touched_has(t, i - 1)) {
+			add_part(f, part);
+			part = (part_t){0, 0};
+		}
+		part.loaded += loaded;
+		part.records++;
+	}
+	if (part.records > 0)
+		add_part(f, part);
+}
+
 /* Which records of each file are loaded, and which blocks of pointers. */
 static void find_loaded(void)
 {
+	uint64_t parts = 0, records = 0;
+
 	find_touched();
 	for (size_t d = 0; d < R.spec->ndatasets; d++)
 		for (size_t k = 0; k < R.spec->ncontent; k++)
 			touch_some((int)d, &R.content[k]);
+	for (size_t i = 0; i < R.nfiles; i++) {
+		rfile_t *f = &R.files[i];
+
+		find_windows(f);
+		records += f->touched.records;
+		for (uint64_t n = 0; n < f->touched.records; n++)
+			parts += touched_has(&f->touched, n) && (n == 0 || !touched_has(&f->touched, n - 1));
+	}
+	R.mixed = parts > PARTS;
 	for (size_t i = 0; i < R.nfiles; i++)
-		find_windows(&R.files[i]);
+		find_parts(&R.files[i], R.mixed ? records / PARTS + 1 : 1);
 }
 
 /* Whether the trace frees a part of a file. */
 static bool frees_part(const op_t *o)
 {
 	return o->op == OP_TRUNCATE || (o->op == OP_FALLOCATE && (o->flags & (OPF_PUNCH | OPF_ZERO)) != 0);
-}
-
-static bool frees_any(void)
-{
-	for (uint64_t i = 0; i < R.ops->nops; i++)
-		if (frees_part(&R.ops->op[i]))
-			return true;
-	return false;
 }
 
 /* Forgets what is loaded, but of files of which the trace frees a part. */
@@ -466,7 +500,7 @@ int load_all(void)
 		static const age_files_t files = {files_age, aging_file, aging_progress};
 
 		/* In which order blocks are put on the disks depends on who is slower, these or the processors. */
-		memvdev_begin(1.0);
+		memvdev_begin(NULL);
 		worktime_begin(R.spec);
 		if ((rc = age_run(R.spec, R.vols, &files, &R.r->age, R.err)) != 0)
 			return rc;
@@ -525,7 +559,7 @@ int load_begin(bool imaged)
 		pool_loading(R.spec->arc_max);
 		if (image_import(R.spec, &R.pace, R.err) != 0)
 			return EXIT_FAILED;
-		if (R.spec->touched && frees_any()) {
+		if (R.spec->touched) {
 			find_loaded();
 			forget_touched();
 		}

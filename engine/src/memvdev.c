@@ -216,36 +216,48 @@ void memvdev_drain(void)
 			crowd_drain(backing_of(&d[i])->crowd);
 }
 
-/* Where most of what a disk holds is: the longest row of its parts that hold anything. */
-static stretch_t loaded(const store_t *s, double times)
+/* Where most of what a disk holds is: of the rows of its parts that hold anything, the one that holds most. */
+static stretch_t loaded(const store_t *s, const spread_t *spread)
 {
-	uint64_t n = store_parts(s), begin = 0, best = 0, length = 0;
+	const uint64_t page = STORE_PART / STORE_PAGES;
+	stretch_t row = {0, 0, spread}, best = row;
+	uint64_t pages = 0, most = 0;
 
-	for (uint64_t i = 0; i <= n; i++) {
-		if (i < n && store_used(s, i) != NULL)
-			continue;
-		if (i - begin > length) {
-			best = begin;
-			length = i - begin;
+	for (uint64_t i = 0; i < store_parts(s); i++) {
+		const uint8_t *used = store_used(s, i);
+
+		if (used == NULL)
+			pages = 0;
+		for (uint64_t p = 0; used != NULL && p < STORE_PAGES; p++) {
+			if (used[p] == 0)
+				continue;
+			if (pages++ == 0)
+				row.from = i * STORE_PART + p * page;
+			row.to = i * STORE_PART + (p + 1) * page;
 		}
-		begin = i + 1;
+		if (pages > most) {
+			most = pages;
+			best = row;
+		}
 	}
-	return (stretch_t){best * STORE_PART, (best + length) * STORE_PART, times};
+	return best;
 }
 
-void memvdev_begin(double spread)
+void memvdev_begin(const spread_t *spread)
 {
+	static const spread_t nothing;
 	size_t n;
 	disk_t *d = disks_all(&n);
 
 	account_reset();
 	for (size_t i = 0; i < n; i++) {
+		const spread_t *mine = spread != NULL ? &spread[d[i].pool] : &nothing;
 		memdisk_t *m = backing_of(&d[i]);
 
 		device_init(&m->device, d[i].profile, d[i].span, (uint64_t)(d[i].profile->cache_mb * (1 << 20)),
 		    DEVICE_NO_DATA, false);
-		if (spread > 1.0 || weights_rate() > 1.0)
-			m->crowd = crowd_new(&m->device, i, loaded(m->store, spread));
+		if (spread_times(mine) > 1.0 || weights_rate() > 1.0)
+			m->crowd = crowd_new(&m->device, i, loaded(m->store, mine));
 	}
 	modelling = true;
 }

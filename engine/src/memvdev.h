@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 #include "account.h"
+#include "spread.h"
 #include "store.h"
 
 int memvdev_create(const spec_t *spec, err_t *err);
@@ -23,10 +24,10 @@ uint64_t memvdev_begun(void);
 int memvdev_in_flight(void);
 
 /*
- * Without this the disks take no time.  Zeroes counters.  spread: so many times as far apart lies on the whole
- * disks what these hold now; what is written behind it lies behind it there, too.
+ * Without this the disks take no time.  Zeroes counters.  spread: by pool, where on the whole disks lies what these hold
+ * now; what is written behind it lies behind it there, too.  It is used until memvdev_end(); NULL: as it lies here.
  */
-void memvdev_begin(double spread);
+void memvdev_begin(const spread_t *spread);
 /* From here on they take none again; no I/O is under way. */
 void memvdev_end(void);
 /* Lets the disks do what is left of the I/O that sampled I/O stands for; none of OpenZFS's is under way. */

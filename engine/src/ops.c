@@ -57,6 +57,7 @@ static int check_op(const ops_t *ops, uint64_t i, const char *path, err_t *err)
 	case OP_FALLOCATE:
 	case OP_COPY:
 	case OP_WARM:
+	case OP_READ_AHEAD:
 		if (o->offset < 0 || o->size < 0 || o->size > OPS_MAX_SIZE || o->offset + o->size > OPS_MAX_FILE_BYTES)
 			return err_set(err, "%s: operation %llu has an impossible range (offset %lld, size %lld).",
 			    path, n, (long long)o->offset, (long long)o->size);

@@ -22,8 +22,9 @@ typedef enum {
 	OP_MMAP,
 	OP_MSYNC,
 	OP_SYNC,
-	OP_WARM, /* read before the trace begins, into the caches; ahead of all others */
-	OP_LAST = OP_WARM
+	OP_WARM,       /* read before the trace begins, into the caches; ahead of all others */
+	OP_READ_AHEAD, /* what is going to be read */
+	OP_LAST = OP_READ_AHEAD
 } op_code_t;
 
 enum { VIA_SYSCALL = 0, VIA_AIO = 1, VIA_URING = 2, VIA_LAST = VIA_URING };

@@ -55,7 +55,8 @@ static void move_on(const order_t *o, struct order_file *f)
 	while (f->write < f->n) {
 		const op_t *op = &o->ops->op[f->calls[f->write]];
 
-		if (!order_is_done(o, f->calls[f->write]) && op->op != OP_READ && !is_sync(op))
+		if (!order_is_done(o, f->calls[f->write]) && op->op != OP_READ && op->op != OP_READ_AHEAD &&
+		    !is_sync(op))
 			break;
 		f->write++;
 	}

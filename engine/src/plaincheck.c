@@ -20,6 +20,7 @@
 #include "ops.h"
 #include "order.h"
 #include "spec.h"
+#include "spread.h"
 #include "store.h"
 #include "touched.h"
 #include "waits.h"
@@ -245,6 +246,26 @@ static int run_waits(void)
 	return 0;
 }
 
+/* Reads "add HERE WHOLE" and "at SHARE", each a line; says how many times as much the whole is, and each share of it. */
+static int run_spread(void)
+{
+	spread_t s = {0};
+	char line[128];
+	double a, b;
+
+	while (fgets(line, sizeof(line), stdin) != NULL) {
+		if (sscanf(line, "add %lf %lf", &a, &b) == 2)
+			spread_add(&s, a, b);
+		else if (sscanf(line, "at %lf", &a) == 1)
+			(void)printf("%.9f\n", spread_share(&s, a));
+		else
+			return EXIT_FAILED;
+	}
+	(void)printf("%.9f\n", spread_times(&s));
+	spread_free(&s);
+	return 0;
+}
+
 int main(int argc, char **argv)
 {
 	err_t e;
@@ -274,6 +295,8 @@ int main(int argc, char **argv)
 		return run_weights(argv[2]);
 	} else if (argc == 2 && strcmp(argv[1], "waits") == 0) {
 		return run_waits();
+	} else if (argc == 2 && strcmp(argv[1], "spread") == 0) {
+		return run_spread();
 	} else if (argc == 4 && strcmp(argv[1], "store") == 0) {
 		return run_store(argv[2], strcmp(argv[3], "file") == 0);
 	} else {

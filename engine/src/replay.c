@@ -144,7 +144,8 @@ static int prepare(void)
 	for (uint64_t i = 0; i < R.ops->nops; i++) {
 		const op_t *o = &R.ops->op[i];
 
-		if ((o->op == OP_READ || o->op == OP_WARM) && o->file >= 0 && (size_t)o->file < R.nfiles)
+		if ((o->op == OP_READ || o->op == OP_WARM || o->op == OP_READ_AHEAD) && o->file >= 0 &&
+		    (size_t)o->file < R.nfiles)
 			note_read(&R.files[o->file], (uint64_t)MAX(o->offset, 0), (uint64_t)MAX(o->size, 0));
 		if ((o->op == OP_WRITE || o->op == OP_COPY) && o->file >= 0 && (size_t)o->file < R.nfiles)
 			R.files[o->file].is_written = true;

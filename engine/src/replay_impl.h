@@ -25,6 +25,11 @@
 #define REPLAY_PIECE (32ULL << 20) /* bytes: one call is done in pieces of at most this, as OpenZFS does it */
 #define REPLAY_SHADOW (1ULL << 36) /* verify: address space per file */
 
+/* Of a part of a file, how many records there are, and how many of them are loaded. */
+typedef struct {
+	uint64_t loaded, records;
+} part_t;
+
 typedef struct {
 	fl_file_t *f; /* NULL: does not exist now */
 	bool known;   /* the layout has this file */
@@ -50,6 +55,8 @@ typedef struct {
 	double written, stood_for; /* bytes that calls wrote, and what these stand for */
 	touched_t touched;         /* where not all is loaded, or not all with one content; then also what was freed */
 	touched_t windows;         /* its blocks of pointers that were loaded */
+	part_t *part;              /* where not all is loaded */
+	size_t nparts;
 	/* Bytes on disk that this file stands for, and its own, when the measure began. */
 	double space, missing;               /* missing: of space, what was not loaded */
 	double logical, compressed, pointer; /* pointer: of a record's, in the block above */
@@ -80,6 +87,9 @@ typedef struct {
 typedef struct {
 	uint32_t next; /* its next call, ORDER_NONE if it has no more */
 	wait_sum_t wait;
+	int64_t others;   /* ns that those would take for which its last call stands besides itself */
+	int32_t row_file; /* what it read last, and where that ended */
+	int64_t row_end;
 	int64_t async_until; /* up to when its waits for asynchronous calls are counted */
 	int64_t began;       /* when its last call began */
 	int64_t recorded_began;
@@ -139,8 +149,10 @@ typedef struct {
 	uint64_t txg_start[16];
 	uint64_t commits_before; /* the measure */
 	/* Bytes of files' blocks: what was loaded, as datasets and as pools count it; when the measure began, and for all. */
-	double used, allocated, real, stands;
-	uint64_t whole; /* bytes in the ARC whatever was sampled */
+	double used, allocated;
+	spread_t spread[16]; /* by pool, where on the whole disks lies what was loaded */
+	bool mixed;          /* files' parts have records that are loaded anywhere, else at their beginning */
+	uint64_t whole;      /* bytes in the ARC whatever was sampled */
 	err_t *err;
 } replay_t;
 extern replay_t R;
@@ -176,8 +188,8 @@ void stands_logged(fl_file_t *file, uint64_t off, uint64_t bytes);
 void stands_note_whole(void);
 /* As the measure begins. */
 void stands_note_space(void);
-/* How many times as far apart lies on the whole disks what is on these. */
-double stands_spread(void);
+/* By pool, where on the whole disks lies what is on these; after stands_note_space(). */
+const spread_t *stands_spread(void);
 /* Has the result say the space that all files take, as much as they stand for. */
 void stands_space(void);
 /* A range of a file was freed. */

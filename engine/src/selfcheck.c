@@ -78,7 +78,7 @@ static const char *check(err_t *e)
 	pool_loading(spec.arc_max);
 	pool_end_tasks(0);
 	pool_settle(0);
-	memvdev_begin(1.0);
+	memvdev_begin(NULL);
 	pool_stat_base();
 	pool_arc(&a0);
 	if (a0.c_max != spec.arc_max)

@@ -112,12 +112,9 @@ void stands_note_whole(void)
 /* As the measure begins. */
 void stands_note_space(void)
 {
-	R.real = R.stands = 0;
 	for (size_t i = 0; i < R.nfiles; i++) {
 		rfile_t *f = &R.files[i];
 
-		if (f->elsewhere)
-			R.stands += f->space;
 		if (f->f == NULL)
 			continue;
 		stands_set(f);
@@ -125,17 +122,48 @@ void stands_note_space(void)
 		f->filled = sampled_filled(f->f);
 		if (f->stands_for <= 1.0)
 			f->space = (double)f->used + f->missing;
-		R.real += (double)f->used;
-		R.stands += f->space;
 	}
 }
 
-/* How many times as far apart lies on the whole disks what is on these. */
-double stands_spread(void)
+/* Where a file lies. */
+static void spread_file(spread_t *s, const rfile_t *f)
+{
+	double loaded = 0, records = 0;
+
+	for (size_t i = 0; i < f->nparts; i++) {
+		loaded += (double)f->part[i].loaded;
+		records += (double)f->part[i].records;
+	}
+	for (size_t i = 0; loaded > 0 && i < f->nparts; i++) {
+		double here = (double)f->part[i].loaded, all = (double)f->part[i].records;
+
+		spread_add(s, (double)f->used * here / loaded, f->space * (R.mixed ? all : here) / records);
+		if (!R.mixed && all > here)
+			spread_add(s, 0, f->space * (all - here) / records);
+	}
+	if (loaded == 0)
+		spread_add(s, (double)f->used, f->space);
+}
+
+const spread_t *stands_spread(void)
 {
 	if (!R.spec->touched && R.spec->rate <= 1)
-		return 1.0;
-	return R.real > 0 ? MAX(R.stands / R.real, 1.0) : 1.0;
+		return NULL;
+	/* In the order in which they were loaded. */
+	for (size_t d = 0; d < R.spec->ndatasets; d++)
+		for (size_t k = 0; k < R.spec->ncontent; k++)
+			for (size_t i = 0; i < R.nfiles; i++) {
+				const rfile_t *f = &R.files[i];
+				spread_t *s = &R.spread[f->pool];
+
+				if (f->dataset != (int)d || f->content != &R.content[k])
+					continue;
+				if (f->f != NULL)
+					spread_file(s, f);
+				else if (f->elsewhere)
+					spread_add(s, 0, f->space);
+			}
+	return R.spread;
 }
 
 /* Compressed bytes for each on disk, of what a file had when the measure began. */

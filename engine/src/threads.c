@@ -387,7 +387,8 @@ static bool take_in(thread_t *t, int64_t recorded)
 /*
  * When a thread's next call begins.  Closed: after what the thread did when recorded since its last call, or since the
  * last answer that was there, but for the time in which it waited for others' syncs; and no sooner after the last of
- * these than when recorded.  Open: when it was recorded, or at once if that has passed; what copies goes on as if closed.
+ * these than when recorded.  Open: when it was recorded, or when that has passed as soon as what its last call stands for
+ * would be done; what copies goes on as if closed.
  */
 static int64_t due(const thread_t *t, uint64_t i)
 {
@@ -396,12 +397,14 @@ static int64_t due(const thread_t *t, uint64_t i)
 	uint32_t after = R.order.after[i];
 
 	if (!R.spec->closed && (o->flags & OPF_PAUSES) == 0)
-		return MAX(o->t, free_since);
+		return MAX(o->t, free_since + t->others);
 	when = free_since + MAX(o->t - MAX(t->recorded_began, t->recorded_done) - waited, 0);
 	if (!R.spec->closed || after == ORDER_NONE)
 		return when;
 	return MAX(when, R.ended[after] + o->t - op_end(&R.ops->op[after]));
 }
+
+#define ROW (1 << 20) /* bytes that a read in a row may leave out */
 
 /*
  * The thread has waited for a call, of that for room among what is dirty.  This wait stands for itself alone, whatever the
@@ -416,6 +419,23 @@ static void waited(thread_t *t, const op_t *o, int64_t ns, int64_t room)
 	room = MIN(room, ns);
 	t->wait.exact += (double)room / 1e9 * MIN(each, 1.0);
 	wait_add(&t->wait, o->op == OP_READ ? WAIT_READ : WAIT_WRITE, (double)(ns - room) / 1e9, each);
+}
+
+/*
+ * The thread has waited so long for a call.  The others that a read of a row stands for are its own: in the whole it would do
+ * them before the next, each of which takes as long.
+ */
+static void note_row(thread_t *t, const op_t *o, int64_t ns)
+{
+	bool goes_on = o->op == OP_READ && o->via == VIA_SYSCALL && o->file == t->row_file && o->offset >= t->row_end &&
+	    o->offset - t->row_end <= ROW;
+	const rfile_t *f = goes_on ? files_known(o->file) : NULL;
+
+	t->others = f != NULL ? (int64_t)((MAX(stands_for_call(f, o), 1.0) - 1.0) * (double)ns) : 0;
+	if (o->op == OP_READ) {
+		t->row_file = o->file;
+		t->row_end = o->offset + o->size;
+	}
 }
 
 typedef struct {
@@ -854,6 +874,7 @@ static void thread_main(void *arg)
 		else
 			t->recorded_done = MAX(t->recorded_done, op_end(o));
 		waited(t, o, t->done - t->began, (int64_t)room);
+		note_row(t, o, MAX(t->done - t->began - (int64_t)room, 0));
 	}
 	while (!take_in(t, INT64_MAX))
 		(void)vtime_wait(&t->waiting, VTIME_NEVER);

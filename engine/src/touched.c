@@ -146,6 +146,7 @@ void touched_find(const ops_t *ops, touched_t *files, size_t nfiles)
 				/* fall through */
 			case OP_WRITE:
 			case OP_COPY:
+			case OP_READ_AHEAD:
 				mark_bytes(t, (uint64_t)o->offset, (uint64_t)o->size);
 				break;
 			case OP_FALLOCATE:

@@ -19,6 +19,7 @@ from engine_build import (
     PROFILES,
     PUNCH,
     READ,
+    READ_AHEAD,
     RENAME,
     SYNC,
     TRUNCATE,
@@ -53,6 +54,28 @@ def test_small_records_overwrite_without_reading(tmp_path: Path, noise: Path) ->
         "write_bytes": 1000 * 8192,
         "syncs": 0,
     }
+
+
+def test_what_is_asked_to_be_read_ahead_is_there_when_it_is_read(tmp_path: Path, noise: Path) -> None:
+    s = spec(noise, size=64 * MIB, properties={"recordsize": "16K"}, profile="hdd")
+    places = random.Random(5).sample(range(64 * MIB // 16384), 100)
+
+    def done(ahead: bool) -> dict[str, Any]:
+        ops = Ops(step=50_000_000)
+        for place in places:
+            if ahead:
+                ops.add(READ_AHEAD, offset=place * 16384, size=8192)
+            ops.add(READ, offset=place * 16384, size=8192)
+        measure: dict[str, Any] = replay(tmp_path, s, ops)["measure"]
+        return measure
+
+    told, not_told = done(True), done(False)
+    # The same reads of the disk, for which nobody waits.
+    assert told["arc"]["demand_data_misses"] == 0 and told["arc"]["prefetch_data_misses"] == 100
+    assert not_told["arc"]["demand_data_misses"] == 100
+    assert told["logical"] == not_told["logical"]
+    assert told["by_cause"]["data"]["reads"] == not_told["by_cause"]["data"]["reads"] == 100
+    assert told["model"]["read_latency_ms"]["max"] < 0.2 < 5 < not_told["model"]["read_latency_ms"]["p50"]
 
 
 def test_large_records_read_and_rewrite(tmp_path: Path, noise: Path) -> None:

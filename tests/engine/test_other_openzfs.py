@@ -9,7 +9,7 @@ from pathlib import Path
 
 import engine_build
 import pytest
-from engine_build import FSYNC, MIB, READ, WRITE, Ops, check_sums, overwrites, replay, spec
+from engine_build import FSYNC, MIB, READ, READ_AHEAD, WRITE, Ops, check_sums, overwrites, replay, spec
 
 from ztune import native
 from ztune.native import openzfs
@@ -62,6 +62,18 @@ def test_direct_io_is_that_of_the_version(other: str, tmp_path: Path, noise: Pat
         assert read == {"standard": each, "disabled": whole}
     else:
         assert read["standard"] == each and read["disabled"] > 2 * whole
+
+
+def test_what_is_asked_to_be_read_ahead_is_from_2_2_on(other: str, tmp_path: Path, noise: Path) -> None:
+    ops = Ops(step=50_000_000)
+    for i in range(50):
+        ops.add(READ_AHEAD, offset=i * 37 % 1024 * 16384, size=8192)
+        ops.add(READ, offset=i * 37 % 1024 * 16384, size=8192)
+    out = replay(tmp_path, spec(noise, size=16 * MIB, properties={"recordsize": "16K"}), ops)
+    check_sums(out)
+    arc = out["measure"]["arc"]
+    asked_for = 50 if other.startswith("2.1") else 0
+    assert arc["demand_data_misses"] == asked_for and arc["prefetch_data_misses"] == 50 - asked_for
 
 
 def test_syncs_are_logged(other: str, tmp_path: Path, noise: Path) -> None:

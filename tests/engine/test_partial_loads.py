@@ -27,6 +27,14 @@ from engine_build import (
 
 SIZE = 96 * MIB
 NO_PREFETCH = {"zfs_prefetch_disable": 1}
+AT_WORK = {
+    "cores": 1,
+    "rates": [
+        {"operation": "compress", "algorithm": "lz4", "size": 8192, "ns_per_byte": 10.0},
+        {"operation": "checksum", "algorithm": "fletcher4", "size": 8192, "ns_per_byte": 2.0},
+    ],
+}
+"""Processors that take their time, so that a load puts a file's blocks one behind the other."""
 
 
 def mixed(n: int, size: int, page: int = 8192) -> Ops:
@@ -100,6 +108,50 @@ def test_a_hard_disk_is_as_busy_with_what_is_touched_as_with_all(tmp_path: Path,
     )
     a, b = (found["measure"]["model"]["busy_s_max"] for found in (full, part))
     assert b == pytest.approx(a, rel=0.1)
+
+
+def in_order(size: int) -> list[int]:
+    """Offsets of a sixth of a table's pages, in its order, none of which is next to another."""
+    rng = random.Random(5)
+    return [(6 * i + rng.randrange(5)) * 8192 for i in range(size // 8192 // 6)]
+
+
+def test_pages_in_the_order_of_a_table_lie_as_close_with_what_is_touched(tmp_path: Path, half: Path) -> None:
+    """Beside a log and a table of which nothing is touched, and which would lie between them."""
+    ops = Ops(step=1_000_000)
+    for offset in in_order(4 * SIZE):
+        ops.add(READ, offset=offset, size=8192)
+    s = spec(half, size=[4 * SIZE, SIZE, SIZE], properties={"recordsize": "8K"}, profile="hdd",
+             disk=1 << 42, processor=AT_WORK)  # fmt: skip
+    full, part = (
+        replay(tmp_path, {**s, "load": load}, ops)["measure"]["model"] for load in ("all", "touched")
+    )
+    assert part["busy_s_max"] == pytest.approx(full["busy_s_max"], rel=0.1)
+
+
+@pytest.mark.parametrize("of", [2, 4])
+def test_pages_in_the_order_of_a_table_take_as_long_with_a_sample(
+    tmp_path: Path, half: Path, of: int
+) -> None:
+    """One thread, which the disk can't keep up with: each other that a call stands for takes its time."""
+    size, found = 4 * SIZE, {}
+    for rate in (1, of):
+        s = spec(half, size=size // rate, properties={"recordsize": "8K"}, profile="hdd", disk=1 << 42,
+                 load="touched", processor=AT_WORK)  # fmt: skip
+        if rate > 1:
+            whole = {"sampled": True, "whole": size, "whole_start": size}
+            s |= {"sample": rate, "files": [{**s["files"][0], **whole}]}
+        ops = Ops(step=0)
+        for offset in in_order(size):
+            region, within = divmod(offset, MIB)
+            ops.t += 100_000
+            if region % rate == 0:
+                ops.add(READ, offset=region // rate * MIB + within, size=8192)
+        found[rate] = replay(tmp_path, s, ops)["measure"]["model"]
+    assert found[of]["busy_s_max"] == pytest.approx(found[1]["busy_s_max"], rel=0.15)
+    # A stall is taken for one of each that its call stands for.
+    for key in ("elapsed_s", "thread_wait_s_max"):
+        assert found[of][key] == pytest.approx(found[1][key], rel=0.6), key
 
 
 def test_of_small_records_little_is_loaded(tmp_path: Path, half: Path) -> None:

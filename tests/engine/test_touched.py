@@ -5,7 +5,20 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-from engine_build import COPY, FALLOCATE, FSYNC, KEEP_SIZE, MIB, PLAIN, PUNCH, READ, TRUNCATE, WRITE, Ops
+from engine_build import (
+    COPY,
+    FALLOCATE,
+    FSYNC,
+    KEEP_SIZE,
+    MIB,
+    PLAIN,
+    PUNCH,
+    READ,
+    READ_AHEAD,
+    TRUNCATE,
+    WRITE,
+    Ops,
+)
 
 RECORD = 16384
 RECORDS = 8192  # 128 MiB
@@ -51,6 +64,13 @@ def test_what_openzfs_would_read_ahead_is_touched(tmp_path: Path) -> None:
     ops.add(READ, offset=RECORD, size=RECORD)
     # It goes on where another ended: 4 MiB ahead.
     assert touched(tmp_path, ops) == list(range(2 + 4 * MIB // RECORD))
+
+
+def test_what_is_asked_to_be_read_ahead_is_touched_and_no_more(tmp_path: Path) -> None:
+    ops = Ops(step=1_000_000)
+    for i in range(4):
+        ops.add(READ_AHEAD, offset=i * RECORD, size=RECORD)
+    assert touched(tmp_path, ops) == [0, 1, 2, 3]
 
 
 def test_a_long_scan_is_read_ahead_by_no_more_than_openzfs_does(tmp_path: Path) -> None:

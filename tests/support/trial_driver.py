@@ -522,6 +522,8 @@ def without_journal(bench: Bench) -> None:
     assert not (STATE / "places" / RUN).exists()
     journal.parent.mkdir(mode=0o700, parents=True)
     journal.write_text(text)
+    for made in (journal.parents[1] / lock.NAME, STATE / lock.STATE_MARKER):
+        made.touch()
     bench.require_cleaned()
 
 

@@ -124,6 +124,17 @@ def test_of_what_is_written_first_as_large_a_part_was_cached_as_of_what_is_read(
     assert 700 < len(written) < 800 and {n for _, n in written} == {1}  # whole pages
 
 
+def test_a_fast_read_of_what_was_asked_to_be_read_ahead_tells_nothing(tmp_path: Path) -> None:
+    asked = [call(100 * i, 16 * i, op=Op.READ_AHEAD) for i in range(1000)]
+    fast = [call(100 * i + 50, 16 * i) for i in range(1000)]
+    assert told(recorded(tmp_path / "a.trace", sorted([*asked, *fast], key=lambda one: one["t"]))) == []
+    # As large a part as of what was read without being asked for.
+    others = [call(200_000 + i, 20_000 + 16 * i, SLOW if i % 2 else FAST) for i in range(1000)]
+    both = [*sorted([*asked, *fast], key=lambda one: one["t"]), *others]
+    found = told(recorded(tmp_path / "b.trace", both))
+    assert 450 < len([page for page, _ in found if page < 20_000]) < 550
+
+
 def test_what_is_known_to_have_been_used_before_is_not_told_again(tmp_path: Path) -> None:
     warm = {"t": 0, "op": Op.WARM, "file": 0, "offset": 10 * PAGE, "size": 2 * PAGE}
     assert told(recorded(tmp_path / "a.trace", [warm, call(1, 10), call(2, 11), call(3, 12)])) == [(12, 1)]

@@ -16,7 +16,7 @@ _VIAS = np.zeros(256, bool)
 _VIAS[[int(via) for via in Via]] = True
 # Operations that mean nothing without a place in a file.
 _PLACED = np.zeros(256, bool)
-_PLACED[[Op.READ, Op.WRITE, Op.FALLOCATE, Op.COPY, Op.WARM]] = True
+_PLACED[[Op.READ, Op.WRITE, Op.FALLOCATE, Op.COPY, Op.WARM, Op.READ_AHEAD]] = True
 _NO_FILE = np.zeros(256, bool)
 _NO_FILE[Op.SYNC] = True
 

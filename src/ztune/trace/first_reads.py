@@ -3,8 +3,8 @@
 A recording of a server that runs begins in the middle: what it had read before is not known, so a replay
 would begin with an empty ARC, and read from the disk what the server had in memory. The recording shows that,
 though. A read that took no disk's time found its data in a cache, and where nothing recorded had read or
-written it before, it lay there from the beginning. Of what is written first nothing is known: of that as
-large a part is taken for cached as of what is read first, in the same role.
+written it before, it lay there from the beginning. Of what is written first, or asked to be read ahead,
+nothing is known: of that as large a part is taken for cached as of what is read first, in the same role.
 
 The cache there may have been larger than the ARC of a layout. What is read again is in each ARC that has room
 for all that is read as often; of what is read once an ARC has as large a part as it is of the host's cache,
@@ -23,7 +23,7 @@ import numpy.typing as npt
 from ztune.onhost.words import ROLES
 from ztune.trace.manifest import COLD, Manifest
 from ztune.trace.reader import Columns, Trace
-from ztune.trace.regions import hashed
+from ztune.trace.regions import MOVED, hashed
 from ztune.trace.schema import Flag, Op, Via
 from ztune.trace.zfs_records import Records
 
@@ -49,7 +49,7 @@ LARGEST_FILE = 1 << 50
 """As the engine's."""
 MOST_ROW = 1 << 20
 _AT_A_TIME = 1 << 20
-_FAST, _SLOW, _WRITTEN, _KNOWN = range(4)
+_FAST, _SLOW, _NOT_TOLD, _KNOWN = range(4)
 _NUMBER_BITS = 38  # of a block in its file, of the largest one
 _NEVER = np.iinfo(np.int64).max
 
@@ -162,7 +162,7 @@ def _calls(part: Columns, sizes: Ints, ended: Ints, until: int, records: Records
     """Return the calls of a part of a trace that use what was there at its beginning."""
     op, size, offset, file = part["op"], part["size"].astype(np.int64), part["offset"], part["file"]
     end = np.minimum(offset + np.minimum(size, LARGEST_FILE), np.minimum(sizes[file], LARGEST_FILE))
-    moved = np.isin(op, (Op.READ, Op.WRITE, Op.COPY, Op.WARM)) & (part["t"] < np.minimum(ended[file], until))
+    moved = np.isin(op, MOVED) & (part["t"] < np.minimum(ended[file], until))
     row = np.flatnonzero(moved & (offset >= 0) & (end > offset))
     reads = op[row] == Op.READ
     decompressing = records.decompressing_ns(file[row], offset[row], (end - offset)[row])
@@ -170,7 +170,7 @@ def _calls(part: Columns, sizes: Ints, ended: Ints, until: int, records: Records
     fast &= (part["flags"][row] & int(Flag.DIRECT)) == 0
     if not own_times:
         fast &= part["via"][row] != Via.AIO
-    kind = np.select([fast, reads, op[row] == Op.WARM], [_FAST, _SLOW, _KNOWN], _WRITTEN)
+    kind = np.select([fast, reads, op[row] == Op.WARM], [_FAST, _SLOW, _KNOWN], _NOT_TOLD)
     return _Calls(
         file[row].astype(np.int64),
         offset[row],
@@ -227,7 +227,7 @@ def _in_cache(used: _Blocks, manifest: Manifest) -> npt.NDArray[np.intp]:
     for number in range(len(ROLES)):
         mine = role == number
         part = float((fast & mine).sum()) / max(float((read & mine).sum()), 1.0)
-        found |= mine & (kind == _WRITTEN) & (drawn < part)
+        found |= mine & (kind == _NOT_TOLD) & (drawn < part)
     return np.flatnonzero(found)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from ztune.trace.manifest import RECORDSIZES
 
-EXPORT_VERSION = 14  # part of the key under which callers cache an export
+EXPORT_VERSION = 15  # part of the key under which callers cache an export
 CONTENT = "neighbour-"
 """What stands before a role in the names of a neighbour's content."""
 READ_BEFORE = " read"  # after a role: the content, at the start, of what is touched

@@ -195,7 +195,7 @@ class Manifest(_Part):
     """``trace.json``. Times are ns, sizes bytes."""
 
     format: Literal["ztune-trace"] = FORMAT  # type: ignore[assignment]
-    version: Literal[1, 2, 3, 4, 5, 6, 7, 8] = VERSION  # type: ignore[assignment]
+    version: Literal[1, 2, 3, 4, 5, 6, 7, 8, 9] = VERSION  # type: ignore[assignment]
     ztune: str
     created: str  # ISO 8601, UTC
     started_unix_ns: Nanoseconds = 0

@@ -31,7 +31,7 @@ WHOLE_BYTES = 8 << 20
 LOG_WRITES = 16  # fewer say nothing of a file
 LOG_IN_ORDER = 0.9
 LOG_SYNCED = 1 / 8  # syncs for each write
-MOVED = (Op.READ, Op.WRITE, Op.COPY, Op.WARM)
+MOVED = (Op.READ, Op.WRITE, Op.COPY, Op.WARM, Op.READ_AHEAD)
 
 Bools: TypeAlias = "npt.NDArray[np.bool_]"
 _LOOKED_AT = 8  # regions of one call; longer ones are in every sample, as in the kernel

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import IntEnum, IntFlag
 
 FORMAT = "ztune-trace"
-VERSION = 8
+VERSION = 9
 TXG_NS = 5_000_000_000
 """How long OpenZFS keeps a transaction group open at most: the default of zfs_txg_timeout (zfs(4))."""
 
@@ -28,6 +28,7 @@ class Op(IntEnum):
     MSYNC = 13
     SYNC = 14  # sync, syncfs: file = -1
     WARM = 15  # was read or written before the recording began, and so may have been in a cache: t = 0
+    READ_AHEAD = 16  # posix_fadvise(POSIX_FADV_WILLNEED), readahead: what is going to be read
 
 
 class Via(IntEnum):

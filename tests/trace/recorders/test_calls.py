@@ -124,6 +124,31 @@ except OSError:
     assert seen.file("a").created and seen.file("a").size_start == 0 and seen.file("a").size_end == 0
 
 
+def test_what_is_asked_to_be_read_ahead(work: Path, recorder: str) -> None:
+    (work / "table").write_bytes(bytes(100_000))
+    seen = run_python(
+        LIBC
+        + """
+f = os.open("table", os.O_RDONLY)
+os.posix_fadvise(f, 8192, 16384, os.POSIX_FADV_WILLNEED)
+os.posix_fadvise(f, 65536, 0, os.POSIX_FADV_WILLNEED)
+os.posix_fadvise(f, 98304, 8192, os.POSIX_FADV_WILLNEED)
+os.posix_fadvise(f, 106496, 8192, os.POSIX_FADV_WILLNEED)
+for advice in (os.POSIX_FADV_DONTNEED, os.POSIX_FADV_RANDOM, os.POSIX_FADV_SEQUENTIAL):
+    os.posix_fadvise(f, 0, 8192, advice)
+assert libc.readahead(f, off(4096), ctypes.c_size_t(4096)) == 0
+""",
+        work,
+        recorder,
+    )
+    assert seen.of("table") == [
+        ("READ_AHEAD", 8192, 16384),
+        ("READ_AHEAD", 65536, 100_000 - 65536),
+        ("READ_AHEAD", 98304, 100_000 - 98304),  # no further than the file goes
+        ("READ_AHEAD", 4096, 4096),
+    ]
+
+
 def test_names(work: Path, recorder: str) -> None:
     (work / "old").write_bytes(bytes(7))
     (work / "kept").write_bytes(bytes(11))

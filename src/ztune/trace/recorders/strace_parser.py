@@ -29,7 +29,7 @@ EVENT_CALLS = [
     "pwritev2", "fsync", "fdatasync", "sync_file_range", "sync", "syncfs", "msync", "ftruncate",
     "truncate", "fallocate", "open", "openat", "openat2", "creat", "rename", "renameat", "renameat2",
     "unlink", "unlinkat", "link", "linkat", "copy_file_range", "sendfile", "splice", "mmap",
-    "io_submit", "io_uring_setup",
+    "fadvise64", "readahead", "io_submit", "io_uring_setup",
 ]
 # Needed only to know descriptors and positions.
 HELP_CALLS = [
@@ -427,6 +427,22 @@ class Parser:
         fd, offset, size, _ = c.split()
         if opened := self._file(c, fd):
             self._row(c, Op.SYNC_RANGE, opened, int(offset), int(size))
+
+    def _on_fadvise64(self, c: _Context) -> None:
+        fd, offset, size, advice = c.split()
+        if int(advice, 0) == os.POSIX_FADV_WILLNEED:
+            self._read_ahead(c, fd, int(offset), int(size))
+
+    def _on_readahead(self, c: _Context) -> None:
+        fd, offset, size = c.split()
+        self._read_ahead(c, fd, int(offset), int(size))
+
+    def _read_ahead(self, c: _Context, fd: str, offset: int, size: int) -> None:
+        """Note what is asked to be read ahead, as far as the file goes; 0 bytes mean up to its end."""
+        opened = self._file(c, fd)
+        there = self._sizes[opened.number] - offset if opened else 0
+        if opened and there > 0:
+            self._row(c, Op.READ_AHEAD, opened, offset, min(size, there) if size > 0 else there)
 
     def _on_sync(self, c: _Context) -> None:
         self._emit((c.t, c.dur, c.process.pid, c.tid, Op.SYNC, Via.SYSCALL, 0, 0, 0, -1, 0))
