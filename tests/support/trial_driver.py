@@ -25,7 +25,7 @@ from trial_job import Writer
 from trial_support import RUN, TRIAL, Ran, make_spec, parse_events, pool
 
 from ztune.onhost.events import Events
-from ztune.onhost.host import devices, labels, mounts
+from ztune.onhost.host import devices, home, labels, mounts
 from ztune.onhost.trial import clean as cleaning
 from ztune.onhost.trial import lifecycle, lock
 from ztune.onhost.trial import spec as specs
@@ -522,7 +522,7 @@ def without_journal(bench: Bench) -> None:
     assert not (STATE / "places" / RUN).exists()
     journal.parent.mkdir(mode=0o700, parents=True)
     journal.write_text(text)
-    for made in (journal.parents[1] / lock.NAME, STATE / lock.STATE_MARKER):
+    for made in (journal.parents[1] / home.LOCK, STATE / lock.STATE_MARKER):
         made.touch()
     bench.require_cleaned()
 
