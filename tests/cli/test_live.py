@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from ztune import output
-from ztune.cli import _live
+from ztune.cli import _live, _waiting
 from ztune.cli._live import LiveView
 from ztune.runs.options import ScreenOptions, TrialOptions
 from ztune.store.db import Store
@@ -139,3 +140,16 @@ def test_a_terminal_shows_the_trials_side_by_side(capsys: pytest.CaptureFixture[
     assert lines[0].startswith("trial 2 8K measure ━")
     assert lines[1].startswith("1 done, 1 waiting in this round; ") and "up to 30 trials" in lines[1]
     assert lines[2] == "best so far: base, 12.5 s modelled"
+
+
+def test_before_a_run_begins_it_says_what_it_waits_for(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = threading.Event()
+    monkeypatch.setattr(_waiting, "_MOMENT_S", 0.0)
+    monkeypatch.setattr(output, "echo", lambda text, err: said.set() if text == "waiting for db7" else None)
+    with LiveView() as view, view.waits("waiting for db7"):
+        assert said.wait(60)
+        view._waits = "waiting for db7"  # as on a terminal, whose view is drawn again and again
+        output.Console(width=100).print(view._view())
+    assert capsys.readouterr().out.strip() == "waiting for db7 …"

@@ -148,9 +148,24 @@ def test_zfs_of_the_kernel(tmp_path: Path) -> None:
 
 
 def test_leftovers_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert checks.check_leftovers(tmp_path).state is State.OK
+    state = tmp_path / "state"
+    monkeypatch.setattr(os, "geteuid", lambda: 1001)
+    assert checks.check_leftovers(tmp_path, state).state is State.OK
     monkeypatch.setattr("ztune.onhost.host.workdir.leftovers", lambda parent: [parent / "ztune-x"])
-    assert "ztune-x" in checks.check_leftovers(tmp_path).means
+    assert "ztune-x" in checks.check_leftovers(tmp_path, state).means
+    monkeypatch.undo()
+
+
+def test_what_a_dead_trial_left_is_told_to_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its datasets were there, and the doctor said that nothing was left."""
+    left = {
+        "trials": [{"trial": "r-1", "running": False}, {"trial": "r-2", "running": True}],
+        "datasets": [{"name": "tank/ztune-r-3", "run": "r", "trial": "r-3"}],
+    }
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr("ztune.onhost.trial.clean.listing", lambda _state, _events: left)
+    found = checks.check_leftovers(tmp_path, tmp_path)
+    assert found.state is State.LIMITED and found.details == {"paths": ["trial r-1", "tank/ztune-r-3"]}
 
 
 def test_files_that_no_run_goes_with_are_told(home: Path) -> None:

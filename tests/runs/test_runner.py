@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -10,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -77,6 +78,32 @@ def go(place: FakePlace, *sizes: str, notes: Notes | None = None, seed: int = 3,
 def trials(run: Run) -> list[Trial]:
     with Store.open() as store:
         return store.trials(run.id)
+
+
+class Waits(Notes):
+    """Notes what is waited for, and what a place was asked meanwhile."""
+
+    def __init__(self, place: FakePlace) -> None:
+        super().__init__()
+        self.place = place
+        self.waited: list[tuple[str, int, int]] = []
+
+    @contextlib.contextmanager
+    def waits(self, what: str) -> Iterator[None]:
+        before = self.place.ups
+        yield
+        self.waited.append((what, before, self.place.ups))
+
+
+def test_who_waits_for_a_place_to_come_up_is_told_of_it(place: FakePlace) -> None:
+    """Over ssh that may take half a minute: nothing had been said."""
+    notes = Waits(place)
+    run = go(place, "8K", notes=notes)
+    assert notes.waited == [("waiting for fake", 0, 1)]
+    with Store.open() as store:
+        store.finish_run(run.id, "interrupted")
+        runner.resume(store, run, place, notes)
+    assert notes.waited[1:] == [("waiting for fake", 1, 2), ("removing what trials left on fake", 2, 2)]
 
 
 def test_where_disks_count_their_work_that_is_how_long_they_were_busy(place: FakePlace) -> None:

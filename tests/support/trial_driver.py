@@ -25,7 +25,7 @@ from trial_job import Writer
 from trial_support import RUN, TRIAL, Ran, make_spec, parse_events, pool
 
 from ztune.onhost.events import Events
-from ztune.onhost.host import devices, labels, mounts
+from ztune.onhost.host import devices, home, labels, mounts
 from ztune.onhost.trial import clean as cleaning
 from ztune.onhost.trial import lifecycle, lock
 from ztune.onhost.trial import spec as specs
@@ -518,7 +518,12 @@ def without_journal(bench: Bench) -> None:
     ran = swept()
     assert ZT not in sh("zpool", "list", "-H", "-o", "name"), ran.errors
     # The settings are only in the journal.
+    assert any("zfs_arc_max is" in e["text"] for e in ran.events if e["event"] == "warning"), ran.events
+    assert not (STATE / "places" / RUN).exists()
+    journal.parent.mkdir(mode=0o700, parents=True)
     journal.write_text(text)
+    for made in (journal.parents[1] / home.LOCK, STATE / lock.STATE_MARKER):
+        made.touch()
     bench.require_cleaned()
 
 

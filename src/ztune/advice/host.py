@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ztune.errors import InputError, MissingError, ZtuneError
-from ztune.onhost.properties import PROPERTIES, parse_property, version_key
+from ztune.onhost.properties import FEATURES, PROPERTIES, parse_property, version_key
 from ztune.onhost.tunables import PARAMETERS
 
 _TIMEOUT_S = 60.0
@@ -26,12 +26,6 @@ _ABOUT = (
 _TARGET = re.compile(
     r"(?:([A-Za-z0-9_][A-Za-z0-9_.-]*)@)?([A-Za-z0-9_][A-Za-z0-9_.-]*|\[[0-9A-Fa-f:]+\])(?::(\d+))?"
 )
-# Pool features that a property's value needs (zpool-features(7)), and the release that brought them.
-FEATURES = {
-    **dict.fromkeys(("large_blocks", "large_dnode", "lz4_compress", "sha512", "skein", "edonr"), "0.8"),
-    "zstd_compress": "2.0",
-    "blake3": "2.2",
-}
 VDEV_PROPERTIES_SINCE = "2.2"  # vdevprops(7)
 
 

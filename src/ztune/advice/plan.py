@@ -12,13 +12,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any, get_args
 
 from ztune.advice.commands import check_answer, properties, stronger, weakens
-from ztune.advice.host import FEATURES, HostProperty, Live, LiveDataset, LivePool, canonical
+from ztune.advice.host import HostProperty, Live, LiveDataset, LivePool, canonical
 from ztune.advice.model import Recommendation
 from ztune.analysis import units
 from ztune.databases.database import every
 from ztune.errors import InputError
 from ztune.onhost.layout import VdevKind, check_dataset_name
-from ztune.onhost.properties import PROPERTIES, version_key
+from ztune.onhost.properties import PROPERTIES, feature_of, lacks_feature, version_key
 from ztune.onhost.tunables import ARC_MAX, NO_FLUSHES, PARAMETERS, TUNABLES
 from ztune.onhost.words import ROLES
 from ztune.study import Dataset, DurabilityClass, Layout, Pool
@@ -29,7 +29,6 @@ from ztune.units import format_size, listed, parse_size
 REWRITE_SINCE = "2.3.4"  # zfs-rewrite(8)
 MAX_RECORDSIZE = "zfs_max_recordsize"
 LARGEST_BEFORE = (1 << 20, "2.2")  # that by default before that version; 16M from it on
-LARGE_RECORD = 128 << 10  # above, the pool needs the large_blocks feature (zpool-features(7))
 
 
 @dataclass(frozen=True)
@@ -421,24 +420,10 @@ def _covered(name: str, parent: str, targets: Mapping[str, object]) -> bool:
 
 
 def _feature(pool: LivePool, name: str, value: str) -> list[str]:
-    need = ""
-    if name == "recordsize" and parse_size(value) > LARGE_RECORD:
-        need = "large_blocks"
-    elif name == "compression":
-        need = "zstd_compress" if value.startswith("zstd") else "lz4_compress" if value == "lz4" else ""
-    elif name == "checksum" and value in FEATURES:
-        need = value
-    elif name == "dnodesize" and value != "legacy":
-        need = "large_dnode"
+    need = feature_of(name, value)
     if not need or pool.feature(need) in {"enabled", "active", ""}:
         return []
-    return [
-        (
-            f"{name}={value} needs the feature {need}, which pool {pool.name} has disabled; "
-            f"`zpool set feature@{need}=enabled {shlex.quote(pool.name)}` turns it on for good, and older "
-            f"software can no longer import the pool then"
-        )
-    ]
+    return [lacks_feature(name, value, need, pool.name)]
 
 
 def _too_large(value: str, live: Live) -> list[str]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -22,6 +23,7 @@ from ztune.analysis.basis import basis
 from ztune.analysis.metrics import MEASURED, operations, table
 from ztune.analysis.results import collect
 from ztune.analysis.verdict import sentence
+from ztune.cli._waiting import waiting
 from ztune.output import Console, Text
 from ztune.places.executor import HostProgress
 from ztune.runs.observer import Observer
@@ -64,6 +66,8 @@ class LiveView(Observer):
         self._number, self._waiting, self._more = 0, 0, 0
         self._done = self._failed = 0
         self._best = ""
+        self._waits = ""
+        """What is waited for, before there is a run."""
         self._said = 0.0
         self._done_on: Counter[str] = Counter()
         self.hosts: Callable[[], Sequence[HostProgress]] = list
@@ -87,6 +91,19 @@ class LiveView(Observer):
             self._live.stop()
 
     # --- the observer
+
+    @contextmanager
+    def waits(self, what: str) -> Iterator[None]:
+        """Say what is waited for once it takes longer than a moment; on a terminal at once."""
+        if self._live is None:
+            with waiting(what):
+                yield
+            return
+        self._waits = what
+        try:
+            yield
+        finally:
+            self._waits = ""
 
     def begin(self, run: Run, trials: Sequence[Trial], at_once: int) -> None:
         """Say which run it is, so that a cut run can be named."""
@@ -237,6 +254,8 @@ class LiveView(Observer):
         return "" if least is None else form.format(units.seconds(least))
 
     def _view(self) -> Group:
+        if self._run is None:
+            return Group(Text(f"{self._waits} …" if self._waits else "", style="dim"))
         with self._lock:
             running = [_Running(at.trial, at.step, at.share, at.text) for at in self._running.values()]
             done, failed, waiting = self._done, self._failed, self._waiting

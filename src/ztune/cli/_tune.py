@@ -35,6 +35,7 @@ from ztune.cli._options import (
 from ztune.cli._processors import on_host
 from ztune.cli._recording import record_jobs, record_workload
 from ztune.cli._screening import say_advice, say_notes
+from ztune.cli._waiting import waiting
 from ztune.cli.screen import ranking_json
 from ztune.databases import database, memory, registry
 from ztune.databases.database import Offer
@@ -43,6 +44,7 @@ from ztune.errors import InputError, ZtuneError
 from ztune.places import engine as engines
 from ztune.places.channel import Place
 from ztune.places.engine import Engine
+from ztune.places.users_host import UsersHost
 from ztune.report import html, source
 from ztune.report import measured as reports
 from ztune.runs import offered as of_run
@@ -321,8 +323,10 @@ def _check_early(asked: TuneOptions, trying: Trying | None, workload: Workload) 
     for name in asked.advice:
         advised.about(name, asked.workload if known is None else known.name)
     if trying is not None:
-        with trying.place as place:
+        with waiting(f"waiting for {trying.place.name}"), trying.place as place:
             place.about_host()
+            if isinstance(place, UsersHost):
+                place.check_placing()
 
 
 def _measure(trying: Trying, seed: int | None, workload: Workload, screened: Run, store: Store) -> Run:

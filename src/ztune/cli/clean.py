@@ -13,6 +13,7 @@ import click
 from ztune import native, output, temporary
 from ztune.analysis.units import amount
 from ztune.cli._options import option, takes
+from ztune.cli._waiting import waiting
 from ztune.errors import InputError, MissingError, ZtuneError
 from ztune.fleet import kept
 from ztune.native import openzfs as versions
@@ -126,7 +127,8 @@ def command(
                 output.echo("remove it, unless another store has the run or it is made just now", err=True)
     with contextlib.ExitStack() as up:
         try:
-            up.enter_context(place)
+            with waiting(f"waiting for {place.name}"):
+                up.enter_context(place)
         except MissingError:
             if place.name != "local":
                 raise
@@ -147,10 +149,12 @@ def _of_rack(rack: Rack, yes: bool, as_json: bool) -> int:
     code, found = 0, []
     for place in rack.places:
         try:
-            with place:
+            with contextlib.ExitStack() as up:
+                with waiting(f"waiting for {place.name}"):
+                    up.enter_context(place)
                 if as_json:
-                    program = place.put(bundle.build())
-                    found.append({"host": place.name, **_found(place, program)})
+                    program, left = _look(place)
+                    found.append({"host": place.name, **left})
                     if yes:
                         done = trial.clean(place, program, _say, waits=_say)
                         code |= bool(done.stayed)
@@ -183,8 +187,8 @@ def _beside(alone: Sequence[Path], ours: Sequence[Path]) -> dict[str, Any]:
 
 
 def _clean(place: Place, yes: bool, as_json: bool, beside: Mapping[str, Any] | None = None) -> int:
-    program = place.put(bundle.build())
-    found = {**_found(place, program), **(beside or _beside((), ()))}
+    program, known = _look(place)
+    found = {**known, **(beside or _beside((), ()))}
     trials, datasets = found["trials"], found["datasets"]
     if as_json:
         output.print_json(found)
@@ -218,12 +222,13 @@ def _forget(place: Place, named: str, yes: bool, as_json: bool) -> int:
     of_trial, _, disk = named.rpartition(":") if not named.startswith("/") else ("", "", named)
     if not disk.startswith("/"):
         raise InputError(f"--forget {named}: {disk} is no path of a disk; write it as `ztune clean` shows it")
-    program = place.put(bundle.build())
     found: list[dict[str, Any]] = []
-    for state in states(place):
-        words = ["forget", "--state", state, "--disk", disk]
-        words += [*(["--trial", of_trial] if of_trial else []), *(["--yes"] if yes else [])]
-        found += _answer(place, program, words, state).get("things", [])
+    with waiting(f"asking {place.name} which trials had it"):
+        program = place.put(bundle.build())
+        for state in states(place):
+            words = ["forget", "--state", state, "--disk", disk]
+            words += [*(["--trial", of_trial] if of_trial else []), *(["--yes"] if yes else [])]
+            found += _answer(place, program, words, state).get("things", [])
     if not found:
         raise InputError(
             f"no dead trial on {place.name} has a disk {named}; `ztune clean` names what each has"
@@ -260,14 +265,19 @@ def _say(text: str) -> None:
     output.echo(f"  {output.line(text)}", err=True)
 
 
-def _found(place: Place, program: str) -> dict[str, Any]:
-    """Return what is left in the state directories of a place, as one answer. Raises ZtuneError."""
+def _look(place: Place) -> tuple[str, dict[str, Any]]:
+    """Return the trial program there, and what is left in the state directories of a place, as one answer.
+
+    Raises ZtuneError.
+    """
     found: dict[str, Any] = {"state": place.state, "trials": [], "datasets": []}
-    for state in states(place):
-        answer = _answer(place, program, ["list", "--state", state], state)
-        found["trials"] += [{"state": state, **one} for one in answer.get("trials", [])]
-        found["datasets"] += answer.get("datasets", [])
-    return found
+    with waiting(f"looking for what trials left on {place.name}"):
+        program = place.put(bundle.build())
+        for state in states(place):
+            answer = _answer(place, program, ["list", "--state", state], state)
+            found["trials"] += [{"state": state, **one} for one in answer.get("trials", [])]
+            found["datasets"] += answer.get("datasets", [])
+    return program, found
 
 
 def _answer(place: Place, program: str, words: list[str], state: str) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import io
 import os
 import shlex
 import shutil
@@ -17,6 +18,7 @@ from ztune import native, paths
 from ztune.errors import MissingError, ZtuneError
 from ztune.native import openzfs
 from ztune.packages import OTHER_POLARS, install_command, sudo_ztune
+from ztune.places.channel import STATE
 from ztune.units import counted
 
 GIB = 1 << 30
@@ -383,14 +385,20 @@ def check_lab() -> Checked:
     return Checked("lab", State.OK, means, details={"qemu": release, "openzfs": versions})
 
 
-def check_leftovers(parent: Path | None = None) -> Checked:
-    """Nothing is left of runs that were killed."""
+def check_leftovers(parent: Path | None = None, state: Path = Path(STATE)) -> Checked:
+    """Nothing is left of runs that were killed, as far as this user may look."""
+    from ztune.onhost.events import Events
     from ztune.onhost.host.workdir import WorkDir, leftovers
+    from ztune.onhost.trial import clean
 
-    found = leftovers(parent or WorkDir.default_parent())
+    found = [str(path) for path in leftovers(parent or WorkDir.default_parent())]
+    if os.geteuid() == 0:  # what trials left is root's
+        left = clean.listing(state, Events(io.StringIO()))
+        found += [f"trial {one['trial']}" for one in left["trials"] if not one["running"]]
+        found += [one["name"] for one in left["datasets"]]
     if found:
-        means = f"a run that was killed left {', '.join(map(str, found))}; `ztune clean --yes` removes it"
-        return Checked("leftovers", State.LIMITED, means, details={"paths": [str(path) for path in found]})
+        means = f"a run that was killed left {', '.join(found)}; `ztune clean --yes` removes it"
+        return Checked("leftovers", State.LIMITED, means, details={"paths": found})
     return Checked("leftovers", State.OK, "none of killed runs")
 
 

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from ztune.onhost.trial.spec import Spec
 
 USAGE = (
-    "usage: ztune-trial hello | look | run | clean --state DIR [--patience N] | list --state DIR | "
-    "forget --state DIR --disk PATH [--trial TRIAL] [--yes]"
+    "usage: ztune-trial hello | look | parents DATASET… | run | clean --state DIR [--patience N] | "
+    "list --state DIR | forget --state DIR --disk PATH [--trial TRIAL] [--yes]"
 )
 MAX_SPEC = 4 << 20
 
@@ -40,6 +40,8 @@ def main(argv: list[str] | None = None) -> int:
             from ztune.onhost.look import answer
 
             return answer.main()
+        if command == "parents" and words:
+            return _parents(words)
         if command == "run" and not words:
             return _run()
         if command in ("clean", "list"):
@@ -50,6 +52,24 @@ def main(argv: list[str] | None = None) -> int:
     except ZtuneError as error:
         print(f"ztune-trial: {error}", file=sys.stderr)
         return error.exit_code
+
+
+def _parents(names: list[str]) -> int:
+    from ztune.onhost.events import Events
+    from ztune.onhost.host.zfs import Commands, Zfs
+    from ztune.onhost.layout import check_dataset_name
+    from ztune.onhost.trial import parents
+
+    try:
+        for name in names:
+            check_dataset_name(name)
+    except ValueError as error:
+        raise InputError(str(error)) from None
+    # Commands and warnings are no part of this answer: each trial says them.
+    zfs = Zfs(Commands(Events(io.StringIO())))
+    parents.check(zfs, names)
+    print(json.dumps({name: {"lacks": sorted(parents.lacks(zfs, name))} for name in names}), flush=True)
+    return 0
 
 
 def _options(words: list[str]) -> tuple[Path, float]:

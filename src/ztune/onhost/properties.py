@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import re
+import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
@@ -15,6 +16,8 @@ from ztune.units import format_size, is_power_of_two, parse_size
 
 MAX_RECORDSIZE = 16 << 20
 MAX_SPECIAL_SMALL_BLOCKS = 1 << 20
+LARGE_RECORD = 128 << 10
+"""Above, a pool needs the large_blocks feature (zpool-features(7))."""
 MAX_VOLBLOCKSIZE = 128 << 10  # 16M since OpenZFS 2.4
 
 
@@ -312,6 +315,34 @@ PROPERTIES: dict[str, Property] = {
         ),
     )
 }
+
+FEATURES = {
+    **dict.fromkeys(("large_blocks", "large_dnode", "lz4_compress", "sha512", "skein", "edonr"), "0.8"),
+    "zstd_compress": "2.0",
+    "blake3": "2.2",
+}
+"""Pool features that a property's value needs (zpool-features(7)), and the release that brought them."""
+
+
+def feature_of(name: str, value: str) -> str:
+    """Return the feature that a pool needs for a property's canonical value, empty where it needs none."""
+    if name == "recordsize" and parse_size(value) > LARGE_RECORD:
+        return "large_blocks"
+    if name == "compression":
+        return "zstd_compress" if value.startswith("zstd") else "lz4_compress" if value == "lz4" else ""
+    if name == "checksum" and value in FEATURES:
+        return value
+    return "large_dnode" if name == "dnodesize" and value != "legacy" else ""
+
+
+def lacks_feature(name: str, value: str, need: str, pool: str) -> str:
+    """Return the sentence for a property's value that takes a feature which ``pool`` has disabled."""
+    return (
+        f"{name}={value} needs the feature {need}, which pool {pool} has disabled; "
+        f"`zpool set feature@{need}=enabled {shlex.quote(pool)}` turns it on for good, and older "
+        "software can no longer import the pool then"
+    )
+
 
 ALIASES = {"recsize": "recordsize", "compress": "compression", "rdonly": "readonly", "dnsize": "dnodesize"}
 REPLAYED = tuple(name for name, p in PROPERTIES.items() if p.replayed)

@@ -8,7 +8,7 @@ from typing import Any
 
 from ztune.errors import InputError
 from ztune.onhost.fields import to_json
-from ztune.onhost.layout import CLASSES
+from ztune.onhost.layout import CLASSES, check_dataset_name
 from ztune.study import Layout, Pool, Study
 from ztune.units import counted, parse_size
 
@@ -121,8 +121,12 @@ class Placing:
 
 
 def _dataset(name: str, flag: str) -> str:
-    if not name or name.startswith("/") or name.endswith("/") or "//" in name or " " in name:
-        raise InputError(f"{flag}: it names a pool or dataset such as tank/ztune")
+    try:
+        check_dataset_name(name)
+        if " " in name:  # ZFS allows it in a pool's name, a trial does not
+            raise ValueError
+    except ValueError:
+        raise InputError(f"{flag}: it names a pool or dataset such as tank/ztune") from None
     return name
 
 

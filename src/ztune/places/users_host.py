@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any, ClassVar
 
+from ztune.errors import InputError, ZtuneError
+from ztune.onhost.properties import feature_of, lacks_feature
 from ztune.places import bundle
 from ztune.places.about import said_of_host
-from ztune.places.channel import STATE, Place, need_zfs
+from ztune.places.channel import STATE, Place, ask, need_zfs
 from ztune.places.placing import Placing
 from ztune.study import Layout, Study
 
@@ -26,6 +29,8 @@ class UsersHost(Place):
         self._before: tuple[str, ...] = ()
         """The words that make a command root's."""
         self._about: dict[str, Any] | None = None
+        self._lacks: dict[str, set[str]] = {}
+        """Dataset that is named → the features that its pool has disabled, as the host said."""
 
     def about_host(self) -> dict[str, Any]:
         """Return what the trial program says of the host."""
@@ -41,6 +46,24 @@ class UsersHost(Place):
         """Raise InputError, MissingError if the layout can't be tried there."""
         self.placing.check(study, layout)
         need_zfs(self.where, self.about_host(), layout)
+        self.check_placing()
+        for dataset in layout.datasets if self.placing.parents else ():
+            parent = self.place_spec(layout)["parents"][dataset.pool]
+            for name, value in dataset.properties.items():
+                if (need := feature_of(name, value)) in self._lacks[parent]:
+                    said = lacks_feature(name, value, need, parent.partition("/")[0])
+                    raise InputError(f'layout "{layout.name}": {said}')
+
+    def check_placing(self) -> None:
+        """Raise InputError where no trial can work below one of the datasets that are named."""
+        parents = sorted(set(self.placing.parents.values()))
+        if not parents or self._lacks:
+            return
+        code, out, errors = ask(self, ["python3", self.put(bundle.build()), "parents", *parents])
+        if code != 0:
+            said = errors.splitlines()[-1].removeprefix("ztune-trial: ") if errors else f"exit code {code}"
+            raise InputError(said) if code == InputError.exit_code else ZtuneError(said)
+        self._lacks = {name: set(one["lacks"]) for name, one in json.loads(out.splitlines()[-1]).items()}
 
     def describe(self) -> dict[str, Any]:
         """Return the environment record."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from ztune.store.records import Run, Trial
@@ -13,6 +14,10 @@ class Observer:
 
     All methods are called from the thread that called ``start`` or ``resume``; ``step`` and ``say`` from any.
     """
+
+    def waits(self, what: str) -> AbstractContextManager[object]:
+        """Before a run begins: within the body it waits for something, ``what`` says which."""
+        return nullcontext()
 
     def begin(self, run: Run, trials: Sequence[Trial], at_once: int) -> None:
         """A run began or goes on; ``trials`` are those it has, of which ``at_once`` run at a time."""

@@ -12,6 +12,7 @@ import functools
 import re
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -95,15 +96,17 @@ def start(store: Store, request: Request, observer: Observer | None = None) -> R
     watcher = observer or Observer()
     if isinstance(request.place, Rack) and request.job.params.get("busy"):
         raise InputError("busy=… finds a rate on one host; on several give rate=…, the same for all")
-    with Hosts(request.place) as hosts:
-        for host in hosts.up:
-            for layout in layouts:
-                refusals.check_there(hosts, host, study, layout)
+    with ExitStack() as up:
+        with watcher.waits(f"waiting for {request.place.name}"):
+            hosts = up.enter_context(Hosts(request.place))
+            for host in hosts.up:
+                for layout in layouts:
+                    refusals.check_there(hosts, host, study, layout)
+            there = hosts.up[0].place.about_host()
         if prior is not None:
             prior = refusals.possible(prior, study, request.job, hosts, watcher)
             prior = prior.with_others([one for one in layouts if one.hash != study.layout.hash])
             options = replace(options, follow=prior.to_json())
-        there = hosts.up[0].place.about_host()
         described = request.place.describe()
         warnings = list(described.pop("warnings", ()))
         # A load that can't be slowed down is refused now, not by each trial after its database was made.
@@ -153,25 +156,29 @@ def resume(
     place = named.again(run) if place is None else place
     job, options = RunJob.of(run), TrialOptions.of(run)
     watcher = observer or Observer()
-    with Hosts(place) as hosts:
-        if hosts.rack is None:
-            refusals.require_same(run, refusals.versions_of(hosts.all[0].place.about_host(), job), hosts.name)
+    with ExitStack() as up:
+        with watcher.waits(f"waiting for {place.name}"):
+            hosts = up.enter_context(Hosts(place))
+            if hosts.rack is None:
+                there = hosts.all[0].place.about_host()
+                refusals.require_same(run, refusals.versions_of(there, job), hosts.name)
         layouts = list({t.layout_hash: t.layout for t in store.trials(run.id)}.values())
         base = run.resolved_study.layout.hash
         layouts.sort(key=lambda layout: layout.hash != base)
         runner = _Runner(OpenRun(store, run, hosts, job, options, layouts, watcher), undecided)
         runner.failover.meet()
         # First of all: what was left may take the room that all the rest needs.
-        for host in hosts.up:
-            try:
-                hosts.bounded(host, failover.CLEAN_S, functools.partial(runner.failover.clean, host))
-            except Lost:
-                if hosts.rack is None:
-                    raise
-                host.doing = "away"
-        for host in hosts.up:
-            for layout in layouts:
-                refusals.check_there(hosts, host, run.resolved_study, layout)
+        with watcher.waits(f"removing what trials left on {hosts.name}"):
+            for host in hosts.up:
+                try:
+                    hosts.bounded(host, failover.CLEAN_S, functools.partial(runner.failover.clean, host))
+                except Lost:
+                    if hosts.rack is None:
+                        raise
+                    host.doing = "away"
+            for host in hosts.up:
+                for layout in layouts:
+                    refusals.check_there(hosts, host, run.resolved_study, layout)
         runner.going.run = store.resume_run(run.id)
         return runner.go()
 

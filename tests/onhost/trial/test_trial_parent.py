@@ -9,6 +9,8 @@ import pytest
 
 from ztune.errors import InputError
 from ztune.onhost.host.zfs import Value
+from ztune.onhost.layout import Dataset
+from ztune.onhost.trial import parents
 from ztune.onhost.trial.kernel_pools import KernelPools
 
 VALUES = {
@@ -17,13 +19,20 @@ VALUES = {
 }  # fmt: skip
 
 
-def check(**changes: str) -> None:
-    """Check a parent with these values instead."""
-    values = {name: Value(text, "default") for name, text in {**VALUES, **changes}.items()}
-    pools: Any = KernelPools.__new__(KernelPools)
-    pools.spec = SimpleNamespace(place=SimpleNamespace(parents={"main": "tank/x"}))
-    pools.zfs = SimpleNamespace(values=lambda names, wanted: {"tank/x": values})
-    pools._check_parents()
+POOL = {"health": "ONLINE", "readonly": "off", "capacity": "10"}
+
+
+def zfs(values: dict[str, Any], pool: dict[str, str]) -> Any:
+    """A host with these datasets, and one pool."""
+    said = {name: Value(text, "-") for name, text in pool.items()}
+    return SimpleNamespace(values=lambda _names, _wanted: values, pool_values=lambda _name, _wanted: said)
+
+
+def check(pool: dict[str, str] | None = None, **changes: str) -> list[str]:
+    """Check a parent with these values instead, and return the warnings."""
+    values = {name: Value(text, "default") for name, text in VALUES.items()}
+    values |= {name: Value(text, "local") for name, text in changes.items()}
+    return parents.check(zfs({"tank/x": values}, {**POOL, **(pool or {})}), ["tank/x"])
 
 
 @pytest.mark.parametrize(
@@ -40,16 +49,63 @@ def test_one_that_can_have_no_trial_is_refused_before_anything_is_made(
 ) -> None:
     check(keystatus="available")
     with pytest.raises(InputError, match=f'parent "tank/x" .*{why}'):
-        check(**changes)
+        check(None, **changes)
 
 
 @pytest.mark.parametrize(
-    ("parent", "why"),
-    [("tank", 'pool "tank" is not imported'), ("tank/a b", "make it: zfs create 'tank/a b'")],
+    ("pool", "why"),
+    [({"health": "SUSPENDED"}, "is suspended: it waits"), ({"readonly": "on"}, "is imported read-only")],
 )
-def test_of_one_that_is_not_there_it_says_what_brings_it(parent: str, why: str) -> None:
-    pools: Any = KernelPools.__new__(KernelPools)
-    pools.spec = SimpleNamespace(place=SimpleNamespace(parents={"main": parent}))
-    pools.zfs = SimpleNamespace(values=lambda names, wanted: {})
+def test_a_pool_that_takes_no_writes_is_refused(pool: dict[str, str], why: str) -> None:
+    with pytest.raises(InputError, match=f'pool "tank" {why}'):
+        check(pool)
+
+
+@pytest.mark.parametrize(
+    ("parent", "pool", "why"),
+    [
+        ("tank/x", {}, 'pool "tank" is not imported'),
+        ("tank/a b", POOL, "make it: zfs create -p 'tank/a b'"),
+    ],
+)
+def test_of_one_that_is_not_there_it_says_what_brings_it(parent: str, pool: dict[str, str], why: str) -> None:
     with pytest.raises(InputError, match=why):
-        pools._check_parents()
+        parents.check(zfs({}, pool), [parent])
+
+
+def test_a_pool_that_is_not_as_it_was_bought_is_said() -> None:
+    assert check() == []
+    assert check({"health": "DEGRADED"})[0].startswith("pool tank is DEGRADED: ")
+    assert check({"capacity": "95"})[0].startswith("pool tank is 95 % full: ")
+
+
+def test_what_the_layout_does_not_say_is_said_where_it_is_not_the_default() -> None:
+    assert check(xattr="on", dnodesize="legacy") == []
+    (one,) = check(dnodesize="auto")
+    assert one.startswith("the trial's datasets inherit dnodesize=auto from tank/x")
+
+
+def test_nothing_of_a_parent_that_would_change_a_layout_is_inherited() -> None:
+    """A parent with dedup=on, direct=always or a key of its own made every trial below it another layout."""
+    plain = zfs({"tank/x": {"encryption": Value("off", "default")}}, POOL)
+    found = parents.alone(plain, "tank/x", (2, 3, 2))
+    assert (found["dedup"], found["direct"], found["prefetch"]) == ("off", "standard", "all")
+    assert (found["exec"], found["sharenfs"], found["casesensitivity"]) == ("on", "off", "sensitive")
+    assert "encryption" not in found
+    old = parents.alone(plain, "tank/x", (2, 1, 11))
+    assert "direct" not in old and "prefetch" not in old and old["dedup"] == "off"
+    locked = zfs({"tank/x": {"encryption": Value("aes-256-gcm", "-")}}, POOL)
+    assert parents.alone(locked, "tank/x", (2, 3, 2))["encryption"] == "off"
+
+
+def test_which_features_a_pool_has_disabled() -> None:
+    """One of before OpenZFS 0.8 takes no special_small_blocks, not even 0: each trial failed."""
+    pool = {"health": "ONLINE", "feature@zstd_compress": "disabled", "feature@lz4_compress": "active"}
+    assert parents.lacks(zfs({}, pool), "tank/x") == {"zstd_compress"}
+    pools: Any = KernelPools.__new__(KernelPools)
+    pools.version = (2, 3, 2)
+    made = Dataset(name="main/data", roles=("data",), properties={"special_small_blocks": "0"})
+    pools._lacks = {}
+    assert "special_small_blocks" in pools._properties(made)
+    pools._lacks = {"main": frozenset({"allocation_classes"})}
+    assert "special_small_blocks" not in pools._properties(made)

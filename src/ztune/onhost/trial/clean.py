@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 from ztune.errors import ZtuneError
 from ztune.onhost.events import Events
 from ztune.onhost.fields import to_json
-from ztune.onhost.host import devices, labels
+from ztune.onhost.host import devices, labels, tunables
 from ztune.onhost.host.about import boot_id
 from ztune.onhost.host.home import ID, RunHome, runs, trials
 from ztune.onhost.host.own_directory import OwnDirectory
@@ -34,6 +35,7 @@ def clean(state: Path, events: Events, *, patience: float = 1.0) -> bool:
     ok = True
     busy: set[str] = set()
     events.step("destroy", "begin")
+    lost = without_journal(Zfs(Commands(events, patience=patience)), state) if module_version() else {}
     for where in runs(state):
         lock = RunLock(state, where.run, old=where.old)
         try:
@@ -53,6 +55,8 @@ def clean(state: Path, events: Events, *, patience: float = 1.0) -> bool:
             zfs = Zfs(Commands(events, patience=patience, keep_fds=[lock.fd]))
             progress = partial(events.step, "destroy", "progress")
             for trial in trials(lock.home):
+                if (where.run, trial) in lost.values():
+                    continue
                 events.log(f"trial {trial}")
                 try:
                     left = undo(lock, trial, zfs, patience=patience, progress=progress)
@@ -63,8 +67,7 @@ def clean(state: Path, events: Events, *, patience: float = 1.0) -> bool:
                     ok = False
         finally:
             lock.release()
-    if module_version():
-        ok &= _clean_live(state, busy, events, patience)
+    ok &= _clean_lost(state, lost, busy, events, patience)
     events.step("destroy", "end")
     return ok
 
@@ -96,43 +99,69 @@ def without_journal(zfs: Zfs, state: Path) -> dict[str, tuple[str, str]]:
     }
 
 
-def _clean_live(state: Path, busy: set[str], events: Events, patience: float) -> bool:
+def _clean_lost(
+    state: Path, lost: Mapping[str, tuple[str, str]], busy: set[str], events: Events, patience: float
+) -> bool:
     """Remove what has no journal any more but says that it is ours: the state directory was lost."""
     ok = True
     zfs = Zfs(Commands(events, patience=patience))
-    for name, (run, trial) in without_journal(zfs, state).items():
+    for name, (run, trial) in lost.items():
         if run in busy:
             continue
-        directory = RunHome(state, run).places / trial
-        door = Door(zfs, run=run, trial=trial, state=state, directory=directory, patience=patience)
-        tree = zfs.tree(name, ("mountpoint", "mounted", "type"))
-        points = {
-            dataset: values["mountpoint"].value
-            for dataset, values in tree.items()
-            if values.get("mounted") is not None and values["mounted"].value == "yes"
-        }
+        lock = RunLock(state, run)
         try:
-            if "/" in name:
-                if not name.rpartition("/")[2].startswith("ztune-"):
-                    raise ZtuneError(f"dataset {name}: left alone: its name is not one that a trial gives")
-                door.destroy_datasets(
-                    Thing(name, "datasets", {"root": name, "names": list(tree), "mountpoints": points})
-                )
-                continue
-            nodes = _vdevs(zfs, name)
-            door.destroy_pool(
-                Thing(
-                    name,
-                    "pool",
-                    {"name": name, "datasets": list(tree), "mountpoints": points, "nodes": nodes},
-                )
-            )
-            for node in nodes:
-                _release(door, node, name, events)
+            lock.acquire(2.0 * patience)
+            _clean_one(zfs, name, lock.where, trial, events, patience)
         except (ZtuneError, OSError) as error:
             events.error(str(error), "destroy")
             ok = False
+        finally:
+            lock.release()
     return ok
+
+
+def _clean_one(zfs: Zfs, name: str, where: RunHome, trial: str, events: Events, patience: float) -> None:
+    """Remove a pool or dataset that has no journal, and the directories that it was mounted in.
+
+    Raises ZtuneError, OSError.
+    """
+    home, directory = where.believed / trial, where.places / trial
+    door = Door(
+        zfs,
+        run=where.run,
+        trial=trial,
+        state=where.state,
+        directory=directory,
+        home=home,
+        patience=patience,
+    )
+    tree = zfs.tree(name, ("mountpoint", "mounted", "type"))
+    points = {
+        dataset: values["mountpoint"].value
+        for dataset, values in tree.items()
+        if values.get("mounted") is not None and values["mounted"].value == "yes"
+    }
+    if "/" in name:
+        if not name.rpartition("/")[2].startswith("ztune-"):
+            raise ZtuneError(f"dataset {name}: left alone: its name is not one that a trial gives")
+        door.destroy_datasets(
+            Thing(name, "datasets", {"root": name, "names": list(tree), "mountpoints": points})
+        )
+    else:
+        nodes = _vdevs(zfs, name)
+        facts = {"name": name, "datasets": list(tree), "mountpoints": points, "nodes": nodes}
+        door.destroy_pool(Thing(name, "pool", facts))
+        for node in nodes:
+            _release(door, node, name, events)
+    if not any(name != other and one == (where.run, trial) for other, one in live(zfs, where.state).items()):
+        door.remove_directory()
+    largest = tunables.read("zfs_arc_max")
+    if largest not in (None, "0"):
+        events.warning(
+            f"zfs_arc_max is {largest}, for all pools of this host: trial {trial} may have set it, and what "
+            "was there before stood in its journal; `echo 0 > /sys/module/zfs/parameters/zfs_arc_max` is "
+            "ZFS's default, for zfs_arc_min too"
+        )
 
 
 def _vdevs(zfs: Zfs, pool: str) -> list[str]:

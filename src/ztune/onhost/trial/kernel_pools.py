@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -21,6 +20,7 @@ from ztune.onhost.host.zfs import Zfs, import_places, last_words, module_version
 from ztune.onhost.layout import CLASSES, Dataset, Pool
 from ztune.onhost.probes.context import DatasetContext, DeviceContext, MountContext, PoolContext
 from ztune.onhost.properties import PROPERTIES
+from ztune.onhost.trial import parents
 from ztune.onhost.trial.door import RUN, STATE, TRIAL, Door
 from ztune.onhost.trial.journal import Journal
 from ztune.onhost.trial.pools import Filled, Made, Say
@@ -49,6 +49,8 @@ class KernelPools:
     version: tuple[int, ...] = field(init=False)
     _devices: dict[str, list[DeviceContext]] = field(default_factory=dict)
     _guids: dict[str, str] = field(default_factory=dict)
+    _lacks: dict[str, frozenset[str]] = field(default_factory=dict)
+    """Pool of the layout → what features a pool of the user's in its place has disabled."""
     _fs_mounts: dict[str, tuple[str, str, Path]] = field(default_factory=dict)
     """Thing id → file system, node, mount point of each ext4 and xfs."""
 
@@ -91,7 +93,9 @@ class KernelPools:
             else None
         )
         if spec.place.kind == "parent":
-            self._check_parents()
+            for sentence in parents.check(self.zfs, spec.place.parents.values()):
+                self.events.warning(sentence)
+            self._lacks = {pool: parents.lacks(self.zfs, name) for pool, name in spec.place.parents.items()}
         elif spec.layout.uses_zfs:
             self._check_names()
         if plan is not None:
@@ -270,7 +274,10 @@ class KernelPools:
         # ZFS knows no special_small_blocks without the allocation-classes feature, and 0 is what it is then.
         for name in ("special_small_blocks", "prefetch", "direct"):
             since = zfs_versions.number(zfs_versions.PROPERTIES[name])
-            if name in values and PROPERTIES[name].needless(values[name]) and self.version < since:
+            known = self.version >= since and not (
+                name == "special_small_blocks" and "allocation_classes" in self._lacks.get(dataset.pool, ())
+            )
+            if name in values and PROPERTIES[name].needless(values[name]) and not known:
                 values.pop(name)
         if dataset.volume is not None:
             allowed = zfs_versions.VOLUME_PROPERTIES | (
@@ -413,50 +420,6 @@ class KernelPools:
                 folder.mkdir(mode=0o755)
                 self.made.append(Made(dataset, f"{name}/{dataset.rest}".rstrip("/"), folder, name, node))
 
-    def _check_parents(self) -> None:
-        parents = sorted(set(self.spec.place.parents.values()))
-        wanted = (
-            "type",
-            "available",
-            "mountpoint",
-            "encryption",
-            "xattr",
-            "dnodesize",
-            "acltype",
-            "quota",
-            "readonly",
-            "keystatus",
-        )
-        found = self.zfs.values(parents, wanted)
-        for parent in parents:
-            if parent not in found:
-                if "/" not in parent:
-                    raise InputError(f'pool "{parent}" is not imported on this host')
-                raise InputError(
-                    f'parent "{parent}" does not exist on this host; '
-                    f"make it: zfs create {shlex.quote(parent)}"
-                )
-            values = found[parent]
-            if values["type"].value != "filesystem":
-                raise InputError(f'parent "{parent}" is a {values["type"].value}; name a file system dataset')
-            if values["readonly"].value == "on":
-                raise InputError(
-                    f'parent "{parent}" can\'t be written, nor what is made below it: its readonly is on'
-                )
-            if values["keystatus"].value == "unavailable":
-                raise InputError(
-                    f'parent "{parent}" is encrypted, and its key is not loaded; zfs load-key loads it'
-                )
-            room = int(values["available"].value)
-            if room < 64 << 20:
-                raise InputError(f'parent "{parent}" is full: {format_size(room // 1024 * 1024)} is left')
-            for name in ("xattr", "dnodesize", "acltype"):
-                if values[name].source not in ("default", "-"):
-                    self.events.warning(
-                        f"the trial's datasets inherit {name}={values[name].value} from {parent} where the "
-                        "layout does not set it"
-                    )
-
     def _below(self, parent: str) -> str:
         spec = self.spec
         own = spec.trial if spec.trial.startswith(spec.run) else f"{spec.run}-{spec.trial}"
@@ -496,7 +459,9 @@ class KernelPools:
                 names=names,
                 mountpoints={full[d.name]: points[full[d.name]] for d in here if d.volume is None},
             )
-            self.zfs.run(["zfs", "create", *self._own_options("-o"), root])
+            alone = parents.alone(self.zfs, spec.place.parents[pool.name], self.version)
+            words = [part for name, value in alone.items() for part in ("-o", f"{name}={value}")]
+            self.zfs.run(["zfs", "create", *self._own_options("-o"), *words, root])
             for rest in between:
                 self.zfs.run(["zfs", "create", *self._own_options("-o"), f"{root}/{rest}"])
             for d in here:

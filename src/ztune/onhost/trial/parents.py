@@ -1,0 +1,116 @@
+"""The datasets of a user's below which trials are made: whether they can have any."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable
+
+from ztune.errors import InputError
+from ztune.onhost.host import zfs_versions
+from ztune.onhost.host.zfs import Zfs
+from ztune.onhost.properties import PROPERTIES, parse_property
+from ztune.units import format_size
+
+LEAST_ROOM = 64 << 20
+FULL = 90
+"""Per cent; docs/age.md has what such a pool costs."""
+_ALONE = {
+    "dedup": "off",
+    "direct": PROPERTIES["direct"].default,
+    "prefetch": PROPERTIES["prefetch"].default,
+    "exec": "on",
+    "sharenfs": "off",
+    "sharesmb": "off",
+    "casesensitivity": "sensitive",
+    "normalization": "none",
+    "utf8only": "off",
+}
+"""ZFS's defaults of what a layout does not always say, and would have from its parent."""
+_LOOK = ("type", "available", "readonly", "keystatus", "xattr", "dnodesize", "acltype")
+
+
+def check(zfs: Zfs, names: Iterable[str]) -> list[str]:
+    """Return what a reader of results from below ``names`` must know, a sentence each.
+
+    Raises:
+        InputError: no trial can work below one of them.
+    """
+    names = sorted(set(names))
+    warnings: list[str] = []
+    # The pools first: of one that waits for its disks every question to a dataset would wait, too.
+    for pool in sorted({name.partition("/")[0] for name in names}):
+        warnings += _check_pool(zfs, pool)
+    found = zfs.values(names, _LOOK)
+    for name in names:
+        if name not in found:
+            raise InputError(
+                f'parent "{name}" does not exist on this host; make it: zfs create -p {shlex.quote(name)}'
+            )
+        values = found[name]
+        if values["type"].value != "filesystem":
+            raise InputError(f'parent "{name}" is a {values["type"].value}; name a file system dataset')
+        if values["readonly"].value == "on":
+            raise InputError(
+                f'parent "{name}" can\'t be written, nor what is made below it: its readonly is on'
+            )
+        if values["keystatus"].value == "unavailable":
+            raise InputError(
+                f'parent "{name}" is encrypted, and its key is not loaded; zfs load-key loads it'
+            )
+        room = int(values["available"].value)
+        if room < LEAST_ROOM:
+            raise InputError(f'parent "{name}" is full: {format_size(room // 1024 * 1024)} is left')
+        for property_ in ("xattr", "dnodesize", "acltype"):
+            said = values[property_]
+            if said.source != "default" and parse_property(property_, said.value)[1] != (
+                PROPERTIES[property_].default
+            ):
+                warnings.append(
+                    f"the trial's datasets inherit {property_}={said.value} from {name} where "
+                    "the layout does not set it"
+                )
+    return warnings
+
+
+def alone(zfs: Zfs, name: str, version: tuple[int, ...]) -> dict[str, str]:
+    """Return what a dataset below the parent ``name`` is made with, so that it passes nothing of that on to
+    the datasets of a layout, which mean ZFS's defaults where they are silent.
+
+    ``version``: of OpenZFS, whose properties they have to be.
+    """
+    encryption = zfs.values([name], ("encryption",)).get(name, {}).get("encryption")
+    found = {
+        property_: value
+        for property_, value in _ALONE.items()
+        if version >= zfs_versions.number(zfs_versions.PROPERTIES.get(property_, "0.8.0"))
+    }
+    return found | ({"encryption": "off"} if encryption and encryption.value != "off" else {})
+
+
+def lacks(zfs: Zfs, name: str) -> frozenset[str]:
+    """Return the features that the pool of the parent ``name`` has disabled."""
+    found = zfs.pool_values(name.partition("/")[0], ("all",))
+    prefix = "feature@"
+    return frozenset(
+        key.removeprefix(prefix)
+        for key, said in found.items()
+        if key.startswith(prefix) and said.value == "disabled"
+    )
+
+
+def _check_pool(zfs: Zfs, pool: str) -> list[str]:
+    values = zfs.pool_values(pool, ("health", "readonly", "capacity"))
+    if not values:
+        raise InputError(f'pool "{pool}" is not imported on this host')
+    health = values["health"].value
+    if health == "SUSPENDED":
+        raise InputError(f'pool "{pool}" is suspended: it waits for its disks; zpool status says why')
+    if values["readonly"].value == "on":
+        raise InputError(f'pool "{pool}" is imported read-only')
+    warnings = []
+    if health != "ONLINE":
+        warnings.append(f"pool {pool} is {health}: what is measured is not what it does with all its disks")
+    full = int(values["capacity"].value)
+    if full >= FULL:
+        warnings.append(f"pool {pool} is {full} % full: its writes fall into more pieces")
+    return warnings

@@ -1,0 +1,65 @@
+"""What a run on a host of the user's is refused for at its beginning."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ztune.errors import InputError, ZtuneError
+from ztune.places import users_host
+from ztune.places.local import Local
+from ztune.places.placing import Placing
+from ztune.places.users_host import UsersHost
+from ztune.study import generic
+from ztune.study.layout import with_settings
+
+
+def test_a_dataset_that_can_have_no_trial_is_refused_before_any_begins(
+    monkeypatch: pytest.MonkeyPatch, home: Path
+) -> None:
+    """Each trial was refused for it, after its database was made."""
+    asked: list[list[str]] = []
+    answer = (2, "", 'Python warns\nztune-trial: parent "tank/x" does not exist on this host')
+
+    def ask(_place: UsersHost, argv: list[str]) -> tuple[int, str, str]:
+        asked.append(argv[2:])
+        return answer
+
+    monkeypatch.setattr(users_host, "ask", ask)
+    place = Local(Placing(parents={"main": "tank/x", "fast": "ssd", "*": "tank/x"}))
+    with pytest.raises(InputError, match=r'^parent "tank/x" does not exist on this host$'):
+        place.check_placing()
+    answer = (1, "", "ztune-trial: zfs get failed")
+    with pytest.raises(ZtuneError, match=r"^zfs get failed$"):
+        place.check_placing()
+    answer = (0, '{"ssd": {"lacks": []}, "tank/x": {"lacks": ["zstd_compress"]}}', "")
+    place.check_placing()
+    place.check_placing()
+    assert asked == [["parents", "ssd", "tank/x"]] * 3, "a host that has answered is asked no more"
+
+
+def test_a_layout_that_an_old_pool_has_no_feature_for_is_refused(
+    monkeypatch: pytest.MonkeyPatch, home: Path
+) -> None:
+    place = Local(Placing(parents={"*": "tank/x"}))
+    here = {"openzfs": {"kernel": "2.3.2"}, "tools": {"zfs": "/sbin/zfs", "zpool": "/sbin/zpool"}}
+    monkeypatch.setattr(place, "about_host", lambda: here)
+    said = '{"tank/x": {"lacks": ["allocation_classes", "zstd_compress"]}}'
+    monkeypatch.setattr(users_host, "ask", lambda *_: (0, said, ""))
+    base = generic.build({"data"})
+    place.check(base, base.layout)
+    zstd = with_settings(base.layout, {"data.compression": "zstd-3"}, "zstd")
+    with pytest.raises(InputError, match='layout "zstd": compression=zstd-3 needs the feature zstd_compress'):
+        place.check(base, zstd)
+
+
+def test_what_makes_its_own_pools_has_no_parent_to_ask_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(users_host, "ask", lambda *_: pytest.fail("it was asked"))
+    Local(Placing(files="/big")).check_placing()
+
+
+@pytest.mark.parametrize("name", ["", "/tank", "tank/", "tank//x", "tank@x", "-r", "tank/a b", "my pool/x"])
+def test_what_is_no_dataset_is_refused_before_the_host_is_asked(name: str) -> None:
+    with pytest.raises(InputError, match="it names a pool or dataset such as tank/ztune"):
+        Placing.parse(parents=[f"main={name}"])
