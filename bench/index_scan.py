@@ -2,7 +2,8 @@
 
     python bench/index_scan.py                       as root; a quarter of an hour
     python bench/index_scan.py --rows 10000000 --profile ssd-sata
-    python bench/index_scan.py --trace FILE.trace    replays alone, of a recording that this made
+    python bench/index_scan.py --trace FILE.trace    replays alone, of a recording that this made, in the
+                                                     traces of ZTUNE_HOME
 
 A table of PostgreSQL with a column of random numbers, indexed, of which two queries read a thousandth of a
 range each by a bitmap scan: pages in the order of the table, all of them asked for ahead (`posix_fadvise`),
@@ -30,6 +31,7 @@ from typing import Any
 import started
 from sampling import result_of
 
+from ztune import paths
 from ztune.errors import ZtuneError
 from ztune.places import engine as engines
 from ztune.places.engine import Engine
@@ -212,7 +214,7 @@ def main() -> None:
     asked = parser.parse_args()
     if not re.fullmatch(r"[a-z0-9-]+", asked.profile):
         parser.error(f"--profile {asked.profile}: a name of `ztune list disks`")
-    engine = engines.check()
+    engine, kept = engines.check(), paths.traces() / "index-scan.trace"
     asked.folder.mkdir()
     try:
         study = asked.folder / "index-scan.toml"
@@ -220,8 +222,9 @@ def main() -> None:
         database = Database(asked.folder / "db")
         if asked.trace is None:
             database.make(asked.rows)
-            database.record(Path("index-scan.trace"))
-        trace = Trace.open(asked.trace or Path("index-scan.trace"))
+            shutil.rmtree(kept, ignore_errors=True)
+            database.record(kept)
+        trace = Trace.open(asked.trace or kept)
         print(
             "| records | | reads | MB read | busy, s | waited for, s |\n| --- | --- | --- | --- | --- | --- |"
         )
