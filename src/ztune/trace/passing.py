@@ -25,8 +25,8 @@ MOST = 32
 AT_ONCE = 4
 """Pieces that one look takes."""
 EVERY_S = 1.0
-REST = 50
-"""Times what a look took, until the next: at most a fiftieth of a processor."""
+REST = 200
+"""Times what a look took, until the next: at most half a per cent of a processor."""
 
 
 class PassingFiles:
