@@ -35,7 +35,7 @@ def clean(state: Path, events: Events, *, patience: float = 1.0) -> bool:
     ok = True
     busy: set[str] = set()
     events.step("destroy", "begin")
-    lost = without_journal(Zfs(Commands(events, patience=patience)), state) if module_version() else {}
+    lost = set(_lost(state, events, patience).values())
     for where in runs(state):
         lock = RunLock(state, where.run, old=where.old)
         try:
@@ -55,7 +55,7 @@ def clean(state: Path, events: Events, *, patience: float = 1.0) -> bool:
             zfs = Zfs(Commands(events, patience=patience, keep_fds=[lock.fd]))
             progress = partial(events.step, "destroy", "progress")
             for trial in trials(lock.home):
-                if (where.run, trial) in lost.values():
+                if (where.run, trial) in lost:
                     continue
                 events.log(f"trial {trial}")
                 try:
@@ -67,7 +67,8 @@ def clean(state: Path, events: Events, *, patience: float = 1.0) -> bool:
                     ok = False
         finally:
             lock.release()
-    ok &= _clean_lost(state, lost, busy, events, patience)
+    # Asked again: what said that it is of a trial which had a journal until now is not the trial's.
+    ok &= _clean_lost(state, _lost(state, events, patience), busy, events, patience)
     events.step("destroy", "end")
     return ok
 
@@ -97,6 +98,10 @@ def without_journal(zfs: Zfs, state: Path) -> dict[str, tuple[str, str]]:
         and ID.fullmatch(trial)
         and not any((RunHome(state, run, old).believed / trial / JOURNAL).exists() for old in (False, True))
     }
+
+
+def _lost(state: Path, events: Events, patience: float) -> dict[str, tuple[str, str]]:
+    return without_journal(Zfs(Commands(events, patience=patience)), state) if module_version() else {}
 
 
 def _clean_lost(
