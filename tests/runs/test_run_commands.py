@@ -229,7 +229,7 @@ def test_clean_does_not_say_that_it_would_destroy_a_trial_that_runs(
 ) -> None:
     one = {"state": place.state, "run": "r", "trial": "r-0001", "running": True}
     found: dict[str, Any] = {"state": place.state, "trials": [one], "datasets": []}
-    monkeypatch.setattr(clean, "_found", lambda *_: found)
+    monkeypatch.setattr(clean, "_look", lambda *_: ("", found))
     assert ok("clean").splitlines() == ["trial r-0001  (still runs: left alone)"]
     found["trials"].append({**one, "trial": "r-0002", "running": False})
     assert ok("clean").endswith("Nothing was changed; --yes destroys it.\n")
