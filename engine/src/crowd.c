@@ -13,8 +13,7 @@
 #define STREAMS 16
 #define PLACES 64
 #define SPREAD_NS 1000000000LL /* the others come within this time */
-#define NEAR \
-	(4U << 20) /* reads that leave out so much are a row all the same: those of an index in the order of its table */
+#define NEAR (4U << 20)        /* bytes that reads of a row may leave out: rows of a table by an index do */
 
 typedef enum { READS, WRITES, KINDS } kind_t;
 
