@@ -401,8 +401,10 @@ static __always_inline void leave_pair(struct state *state, u32 in, unsigned lon
 static __always_inline void read_ahead(struct state *state, u32 fd, s64 offset, u64 length)
 {
 	struct file *file = descriptor(fd);
-	s64 there = file ? BPF_CORE_READ(file, f_inode, i_size) - offset : 0;
+	s64 there = file && offset >= 0 ? BPF_CORE_READ(file, f_inode, i_size) - offset : 0;
 
+	if (there > ZT_MOST_AHEAD)
+		there = ZT_MOST_AHEAD;
 	if (there > 0)
 		emit(state, ZT_READ_AHEAD, state->flags, state->file, 0, offset,
 		    length > 0 && length < (u64)there ? (s64)length : there);

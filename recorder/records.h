@@ -44,6 +44,8 @@ enum zt_kind {
 	ZT_K_READAHEAD,
 };
 #define ZT_SYSCALLS 512
+/* OpenZFS begins to read no more for one call (dmu_prefetch_max), whatever is asked for. */
+#define ZT_MOST_AHEAD (128 << 20)
 
 /* Codes of src/ztune/trace/schema.py (Op, Via, Flag). */
 enum zt_op {

@@ -422,16 +422,18 @@ static void waited(thread_t *t, const op_t *o, int64_t ns, int64_t room)
 }
 
 /*
- * The thread has waited so long for a call.  The others that a read of a row stands for are its own: in the whole it would do
- * them before the next, each of which takes as long.
+ * The thread has waited so long for a call, which began so long after the one before was done.  The others that a read of a
+ * row stands for are its own: in the whole it would do them before the next, each of which takes as long.  A read may have
+ * waited for the others of the one before; it and these together took no more than the time since that was done.
  */
-static void note_row(thread_t *t, const op_t *o, int64_t ns)
+static void note_row(thread_t *t, const op_t *o, int64_t ns, int64_t since)
 {
 	bool goes_on = o->op == OP_READ && o->via == VIA_SYSCALL && o->file == t->row_file && o->offset >= t->row_end &&
 	    o->offset - t->row_end <= ROW;
 	const rfile_t *f = goes_on ? files_known(o->file) : NULL;
+	double all = f != NULL ? MAX(stands_for_call(f, o), 1.0) : 1.0;
 
-	t->others = f != NULL ? (int64_t)((MAX(stands_for_call(f, o), 1.0) - 1.0) * (double)ns) : 0;
+	t->others = (int64_t)((all - 1.0) * MIN((double)ns, (double)(since + ns) / all));
 	if (o->op == OP_READ) {
 		t->row_file = o->file;
 		t->row_end = o->offset + o->size;
@@ -844,6 +846,7 @@ static void thread_main(void *arg)
 {
 	thread_t *t = arg;
 	uint64_t room;
+	int64_t since;
 
 	for (uint32_t i = t->next; i != ORDER_NONE; i = R.order.next_of_thread[i]) {
 		const op_t *o = &R.ops->op[i];
@@ -860,6 +863,7 @@ static void thread_main(void *arg)
 			think(due(t, i), i);
 		t->began = replay_now();
 		t->recorded_began = o->t;
+		since = t->began - t->done;
 		if (goes_aside(o)) {
 			begin_async(t, i);
 			continue;
@@ -874,7 +878,7 @@ static void thread_main(void *arg)
 		else
 			t->recorded_done = MAX(t->recorded_done, op_end(o));
 		waited(t, o, t->done - t->began, (int64_t)room);
-		note_row(t, o, MAX(t->done - t->began - (int64_t)room, 0));
+		note_row(t, o, MAX(t->done - t->began - (int64_t)room, 0), since);
 	}
 	while (!take_in(t, INT64_MAX))
 		(void)vtime_wait(&t->waiting, VTIME_NEVER);

@@ -14,8 +14,8 @@ from ztune.onhost.trial import parents
 from ztune.onhost.trial.kernel_pools import KernelPools
 
 VALUES = {
-    "type": "filesystem", "available": str(1 << 40), "readonly": "off", "keystatus": "-", "xattr": "on",
-    "dnodesize": "legacy", "acltype": "off",
+    "type": "filesystem", "available": str(1 << 40), "readonly": "off", "encryption": "off", "keystatus": "-",
+    "xattr": "on", "dnodesize": "legacy", "acltype": "off",
 }  # fmt: skip
 
 
@@ -54,7 +54,11 @@ def test_one_that_can_have_no_trial_is_refused_before_anything_is_made(
 
 @pytest.mark.parametrize(
     ("pool", "why"),
-    [({"health": "SUSPENDED"}, "is suspended: it waits"), ({"readonly": "on"}, "is imported read-only")],
+    [
+        ({"health": "SUSPENDED"}, "is suspended: it waits"),
+        ({"health": "UNAVAIL", "readonly": "-", "capacity": "-"}, "is UNAVAIL; zpool status says why"),
+        ({"readonly": "on"}, "is imported read-only"),
+    ],
 )
 def test_a_pool_that_takes_no_writes_is_refused(pool: dict[str, str], why: str) -> None:
     with pytest.raises(InputError, match=f'pool "tank" {why}'):
@@ -83,6 +87,11 @@ def test_what_the_layout_does_not_say_is_said_where_it_is_not_the_default() -> N
     assert check(xattr="on", dnodesize="legacy") == []
     (one,) = check(dnodesize="auto")
     assert one.startswith("the trial's datasets inherit dnodesize=auto from tank/x")
+
+
+def test_that_data_below_a_key_are_not_encrypted_is_said() -> None:
+    (one,) = check(encryption="aes-256-gcm", keystatus="available")
+    assert one.startswith("parent tank/x is encrypted, and the trial's datasets are not")
 
 
 def test_nothing_of_a_parent_that_would_change_a_layout_is_inherited() -> None:

@@ -137,6 +137,12 @@ os.posix_fadvise(f, 106496, 8192, os.POSIX_FADV_WILLNEED)
 for advice in (os.POSIX_FADV_DONTNEED, os.POSIX_FADV_RANDOM, os.POSIX_FADV_SEQUENTIAL):
     os.posix_fadvise(f, 0, 8192, advice)
 assert libc.readahead(f, off(4096), ctypes.c_size_t(4096)) == 0
+try:
+    os.posix_fadvise(f, -8192, 0, os.POSIX_FADV_WILLNEED)  # Linux takes it
+except OSError:
+    pass
+os.ftruncate(w := os.open("large", os.O_RDWR | os.O_CREAT), 1 << 42)
+os.posix_fadvise(w, 4096, 0, os.POSIX_FADV_WILLNEED)
 """,
         work,
         recorder,
@@ -147,6 +153,8 @@ assert libc.readahead(f, off(4096), ctypes.c_size_t(4096)) == 0
         ("READ_AHEAD", 98304, 100_000 - 98304),  # no further than the file goes
         ("READ_AHEAD", 4096, 4096),
     ]
+    # All of a large file would be loaded, and of more than a TiB a replay refuses the trace.
+    assert ("READ_AHEAD", 4096, 128 << 20) in seen.of("large")
 
 
 def test_names(work: Path, recorder: str) -> None:

@@ -26,7 +26,7 @@ _ALONE = {
     "utf8only": "off",
 }
 """ZFS's defaults of what a layout does not always say, and would have from its parent."""
-_LOOK = ("type", "available", "readonly", "keystatus", "xattr", "dnodesize", "acltype")
+_LOOK = ("type", "available", "readonly", "encryption", "keystatus", "xattr", "dnodesize", "acltype")
 
 
 def check(zfs: Zfs, names: Iterable[str]) -> list[str]:
@@ -60,9 +60,15 @@ def check(zfs: Zfs, names: Iterable[str]) -> list[str]:
         room = int(values["available"].value)
         if room < LEAST_ROOM:
             raise InputError(f'parent "{name}" is full: {format_size(room // 1024 * 1024)} is left')
+        if values["encryption"].value != "off":
+            warnings.append(
+                f"parent {name} is encrypted, and the trial's datasets are not where the layout does not set "
+                "encryption: what they hold lies on the pool's disks as it is until they are destroyed, and "
+                "what is freed stays there until it is overwritten"
+            )
         for property_ in ("xattr", "dnodesize", "acltype"):
             said = values[property_]
-            if said.source != "default" and parse_property(property_, said.value)[1] != (
+            if said.source not in ("default", "-") and parse_property(property_, said.value)[1] != (
                 PROPERTIES[property_].default
             ):
                 warnings.append(
@@ -105,6 +111,8 @@ def _check_pool(zfs: Zfs, pool: str) -> list[str]:
     health = values["health"].value
     if health == "SUSPENDED":
         raise InputError(f'pool "{pool}" is suspended: it waits for its disks; zpool status says why')
+    if health in ("UNAVAIL", "FAULTED"):  # zpool says nothing else of it
+        raise InputError(f'pool "{pool}" is {health}; zpool status says why')
     if values["readonly"].value == "on":
         raise InputError(f'pool "{pool}" is imported read-only')
     warnings = []

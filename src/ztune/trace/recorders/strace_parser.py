@@ -31,6 +31,8 @@ EVENT_CALLS = [
     "unlink", "unlinkat", "link", "linkat", "copy_file_range", "sendfile", "splice", "mmap",
     "fadvise64", "readahead", "io_submit", "io_uring_setup",
 ]
+MOST_AHEAD = 128 << 20
+"""OpenZFS begins to read no more for one call (dmu_prefetch_max), whatever is asked for."""
 # Needed only to know descriptors and positions.
 HELP_CALLS = [
     "lseek", "dup", "dup2", "dup3", "fcntl", "close", "close_range", "chdir", "fchdir", "clone",
@@ -440,8 +442,8 @@ class Parser:
     def _read_ahead(self, c: _Context, fd: str, offset: int, size: int) -> None:
         """Note what is asked to be read ahead, as far as the file goes; 0 bytes mean up to its end."""
         opened = self._file(c, fd)
-        there = self._sizes[opened.number] - offset if opened else 0
-        if opened and there > 0:
+        there = min(self._sizes[opened.number] - offset, MOST_AHEAD) if opened else 0
+        if opened and offset >= 0 and there > 0:
             self._row(c, Op.READ_AHEAD, opened, offset, min(size, there) if size > 0 else there)
 
     def _on_sync(self, c: _Context) -> None:
