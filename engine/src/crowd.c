@@ -12,8 +12,8 @@
 
 #define STREAMS 16
 #define PLACES 64
-#define SPREAD_NS 1000000000LL /* the others come within this time */
 #define NEAR (4U << 20)        /* bytes that reads of a row may leave out: rows of a table by an index do */
+#define SPREAD_NS 1000000000LL /* the others come within this time */
 
 typedef enum { READS, WRITES, KINDS } kind_t;
 
@@ -25,37 +25,24 @@ typedef struct {
 	crowd_others_t others;
 } train_t;
 
-/* A read of a row that waits for those before it. */
-typedef struct waiting {
-	struct waiting *next;
-	request_t *own;
-	crowd_others_t others;
-} waiting_t;
-
+/* A write with those that it stands for. */
 typedef struct {
-	uint64_t end, at; /* where it ended for OpenZFS; where on the disk what follows is */
-	uint32_t len;     /* of its last request */
-	/* Hard disks: a read of a row comes when those are done that the one before stands for. */
-	bool busy;
-	waiting_t *first, *last;
-} stream_t;
+	void *owner; /* the request's: it hears of the last */
+	crowd_others_t others;
+} turn_t;
 
 typedef struct {
 	train_t *heap; /* by time */
 	size_t n, room;
 	int on_disk;
 	int64_t last; /* when the last one came that stands for others */
-	stream_t stream[STREAMS];
+	struct {
+		uint64_t end, at; /* where it ended for OpenZFS; where on the disk what follows is */
+		uint32_t len;     /* of its last request */
+	} stream[STREAMS];
 	uint64_t place[PLACES];
 	unsigned next_stream, next_place, nplaces;
 } line_t;
-
-/* A request with those that it stands for, each of which comes when the one before is done. */
-typedef struct {
-	void *owner;      /* of a write: it hears of the last */
-	stream_t *stream; /* of a read */
-	crowd_others_t others;
-} turn_t;
 
 struct crowd {
 	device_t *device;
@@ -139,59 +126,59 @@ static double stretched(const stretch_t *s, uint64_t off)
 }
 
 /*
- * The row that a request goes on, STREAMS if there is none; and how much each that it stands for leaves out.  What lies next
- * to each other here may not in the whole, of which more lies between.
+ * The row that a request goes on, STREAMS if there is none; and how much it leaves out.  What lies next to each other here may
+ * not in the whole, of which more lies between.
  */
-static unsigned row_of(const crowd_t *c, const line_t *l, const request_t *r, crowd_others_t *o)
+static unsigned row_of(const crowd_t *c, const line_t *l, const request_t *r, bool alone, uint64_t *gap)
 {
-	double least = NEAR, middle = stretched(&c->stretch, r->off + r->len / 2), gap;
+	double least = NEAR, middle = stretched(&c->stretch, r->off + r->len / 2), apart;
 	unsigned best = STREAMS, i = 0;
 
-	if (r->op != REQ_READ || !c->device->p->hdd) {
+	*gap = 0;
+	if (r->op != REQ_READ || !c->device->p->hdd || !alone) {
 		while (i < STREAMS && l->stream[i].end != r->off)
 			i++;
 		return i;
 	}
 	for (i = 0; i < STREAMS; i++) {
-		const stream_t *s = &l->stream[i];
+		uint64_t end = l->stream[i].end, len = l->stream[i].len;
 
-		if (s->end > r->off)
+		if (end > r->off)
 			continue;
-		gap = (middle - stretched(&c->stretch, s->end - s->len / 2)) / (o->left + 1) - (r->len + s->len) / 2.0;
-		if (gap < least) {
-			least = gap;
+		apart = middle - stretched(&c->stretch, end - len / 2) - (double)(r->len + len) / 2.0;
+		if (apart < least) {
+			least = apart;
 			best = i;
 		}
 	}
 	/* Records are not as large everywhere. */
 	if (best < STREAMS && least > r->len / 8.0)
-		o->gap = (uint32_t)least / 512 * 512;
+		*gap = (uint64_t)least / 512 * 512;
 	return best;
 }
 
 /*
  * Where a request is on the whole disk: behind the one that it goes on from, with those that that one stands for; or where
- * all that was left out has its place too.  all: bytes of all that it stands for.
+ * all that was left out has its place too.  alone: it stands for none but itself.  Returns whether it goes on.
  */
-static void locate(crowd_t *c, line_t *l, request_t *r, uint64_t all, crowd_others_t *o)
+static bool locate(crowd_t *c, line_t *l, request_t *r, uint64_t all, bool alone)
 {
-	uint64_t end = r->off + r->len, at;
+	uint64_t end = r->off + r->len, at, gap;
 	uint32_t len = r->len;
-	unsigned i = row_of(c, l, r, o);
+	unsigned i = row_of(c, l, r, alone, &gap);
+	bool goes_on = i < STREAMS;
 
-	o->in_row = i < STREAMS;
-	o->row = i;
-	all += (uint64_t)o->gap * (o->left + 1);
-	if (o->in_row) {
-		at = l->stream[i].at + all <= c->device->span ? l->stream[i].at : within(c, 0, all);
+	if (goes_on) {
+		at = (l->stream[i].at + gap + all <= c->device->span ? l->stream[i].at : within(c, 0, gap + all)) + gap;
 	} else {
 		at = within(c, stretched(&c->stretch, r->off), all);
 		i = l->next_stream = (l->next_stream + 1) % STREAMS;
 	}
-	r->off = at + o->gap;
+	r->off = at;
 	l->stream[i].end = end;
 	l->stream[i].len = len;
 	l->stream[i].at = at + all;
+	return goes_on;
 }
 
 static line_t *line_of(crowd_t *c, req_op_t op)
@@ -210,9 +197,9 @@ crowd_others_t crowd_place(crowd_t *c, request_t *r, double ios, double bytes)
 	o.left = (uint32_t)more + (chance(c) < more - floor(more));
 	len = more > 0 ? MIN(MAX((bytes - r->len) / more, 512.0), 16777216.0) : 0;
 	o.len = (uint32_t)len;
-	locate(c, l, r, size + (uint64_t)o.left * o.len, &o);
+	o.in_row = locate(c, l, r, size + (uint64_t)o.left * o.len, o.left == 0);
 	r->len = size;
-	o.off = r->off + r->len + o.gap;
+	o.off = r->off + r->len;
 	/*
 	 * Reads come from many threads, each at a time of its own.  Writes come when the one before is done, and what goes on
 	 * where it ended is read so too.
@@ -242,7 +229,7 @@ request_t *crowd_other(crowd_t *c, crowd_others_t *o)
 	r->off = o->off;
 	o->left--;
 	if (o->in_row)
-		o->off += o->len + o->gap;
+		o->off += o->len;
 	else
 		/* Near one of those that were asked for of late. */
 		r->off = within(c,
@@ -259,20 +246,8 @@ crowd_others_t crowd_part(crowd_others_t *o, uint32_t n)
 	part.left = n;
 	o->left -= n;
 	if (o->in_row)
-		o->off += (uint64_t)n * (o->len + o->gap);
+		o->off += (uint64_t)n * o->len;
 	return part;
-}
-
-/* What a request's cookie is that others follow in turn. */
-static uint64_t in_turn(void *owner, stream_t *stream, crowd_others_t others)
-{
-	turn_t *t = malloc(sizeof(*t));
-
-	if (t == NULL)
-		abort();
-	*t = (turn_t){owner, stream, others};
-	t->others.in_row = true;
-	return (uint64_t)(uintptr_t)t;
 }
 
 static bool let_in(crowd_t *c, int64_t now)
@@ -293,9 +268,7 @@ static bool let_in(crowd_t *c, int64_t now)
 					push(l, t);
 				}
 			}
-			r->cookie = t.own != NULL && t.others.left > 0
-			    ? in_turn(NULL, &l->stream[t.others.row], t.others)
-			    : 1 + (uint64_t)k;
+			r->cookie = 1 + (uint64_t)k;
 			r->arrival = now;
 			device_submit(c->device, r);
 			l->on_disk++;
@@ -303,42 +276,6 @@ static bool let_in(crowd_t *c, int64_t now)
 		}
 	}
 	return any;
-}
-
-/* A read goes on a row: who reads one asks for one after the other. */
-static void go_on(crowd_t *c, request_t *r, crowd_others_t others, int64_t now)
-{
-	line_t *l = line_of(c, others.op);
-	stream_t *s = &l->stream[others.row];
-	waiting_t *w;
-
-	if (!s->busy) {
-		s->busy = true;
-		push(l, (train_t){.time = now, .order = c->order++, .own = r, .others = others});
-		return;
-	}
-	if ((w = malloc(sizeof(*w))) == NULL)
-		abort();
-	*w = (waiting_t){NULL, r, others};
-	if (s->last != NULL)
-		s->last->next = w;
-	else
-		s->first = w;
-	s->last = w;
-}
-
-/* The last of those is done that a read of a row stands for. */
-static void gone_on(crowd_t *c, stream_t *s, int64_t now)
-{
-	waiting_t *w = s->first;
-
-	s->busy = false;
-	if (w == NULL)
-		return;
-	if ((s->first = w->next) == NULL)
-		s->last = NULL;
-	go_on(c, w->own, w->others, now);
-	free(w);
 }
 
 void crowd_spread(crowd_t *c, request_t *r, crowd_others_t others, int64_t now)
@@ -351,12 +288,8 @@ void crowd_spread(crowd_t *c, request_t *r, crowd_others_t others, int64_t now)
 		device_submit(c->device, r);
 		return;
 	}
-	if (r != NULL && others.op == REQ_READ && others.in_row && others.left > 0 && c->device->p->hdd) {
-		go_on(c, r, others, now);
-		others.left = 0;
-	} else if (r != NULL) {
+	if (r != NULL)
 		push(l, (train_t){.time = now, .order = c->order++, .own = r});
-	}
 	if (others.left > 0) {
 		t.time = now + (int64_t)((double)t.step * 2.0 * chance(c));
 		t.order = c->order++;
@@ -367,40 +300,37 @@ void crowd_spread(crowd_t *c, request_t *r, crowd_others_t others, int64_t now)
 
 void crowd_in_turn(crowd_t *c, request_t *r, crowd_others_t others)
 {
+	turn_t *t;
+
 	r->cookie = 0;
 	if (others.left > 0) {
-		r->cookie = in_turn(r->owner, NULL, others);
+		if ((t = malloc(sizeof(*t))) == NULL)
+			abort();
+		*t = (turn_t){r->owner, others};
+		t->others.in_row = true;
 		r->owner = NULL;
+		r->cookie = (uint64_t)(uintptr_t)t;
 	}
 	device_submit(c->device, r);
 }
 
-/*
- * One is done that others follow in turn: the next goes to the disk.  Returns it if its owner hears of it now: of a read at
- * once, of a write when it was the last.
- */
+/* A write is done.  Returns the request if it was the last of its turn; the next one goes to the disk if not. */
 static request_t *take_turn(crowd_t *c, request_t *r, int64_t now)
 {
 	turn_t *t = (turn_t *)(uintptr_t)r->cookie;
 	request_t *next;
 
 	if (t->others.left == 0) {
-		r->cookie = t->stream != NULL ? 1 + READS : 0;
-		if (t->stream != NULL)
-			gone_on(c, t->stream, now);
-		else
-			r->owner = t->owner;
+		r->owner = t->owner;
+		r->cookie = 0;
 		free(t);
 		return r;
 	}
+	request_free(r);
 	next = crowd_other(c, &t->others);
-	next->cookie = r->cookie;
+	next->cookie = (uint64_t)(uintptr_t)t;
 	next->arrival = now;
 	device_submit(c->device, next);
-	r->cookie = 0;
-	if (r->owner != NULL)
-		return r;
-	request_free(r);
 	return NULL;
 }
 

@@ -30,10 +30,8 @@ crowd_t *crowd_new(device_t *device, uint64_t number, stretch_t stretch);
 typedef struct {
 	req_op_t op;
 	uint32_t left, len;
-	uint64_t off; /* of the next one, if each comes so far behind the end of the one before */
-	uint32_t gap;
+	uint64_t off; /* of the next one, if each begins where the one before ends */
 	bool in_row;
-	unsigned row;   /* which */
 	int64_t within; /* spread they come in so long */
 } crowd_others_t;
 

@@ -87,9 +87,6 @@ typedef struct {
 typedef struct {
 	uint32_t next; /* its next call, ORDER_NONE if it has no more */
 	wait_sum_t wait;
-	int64_t others;   /* ns that those would take for which its last call stands besides itself */
-	int32_t row_file; /* what it read last, and where that ended */
-	int64_t row_end;
 	int64_t async_until; /* up to when its waits for asynchronous calls are counted */
 	int64_t began;       /* when its last call began */
 	int64_t recorded_began;

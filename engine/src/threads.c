@@ -387,8 +387,7 @@ static bool take_in(thread_t *t, int64_t recorded)
 /*
  * When a thread's next call begins.  Closed: after what the thread did when recorded since its last call, or since the
  * last answer that was there, but for the time in which it waited for others' syncs; and no sooner after the last of
- * these than when recorded.  Open: when it was recorded, or when that has passed as soon as what its last call stands for
- * would be done; what copies goes on as if closed.
+ * these than when recorded.  Open: when it was recorded, or at once if that has passed; what copies goes on as if closed.
  */
 static int64_t due(const thread_t *t, uint64_t i)
 {
@@ -397,14 +396,12 @@ static int64_t due(const thread_t *t, uint64_t i)
 	uint32_t after = R.order.after[i];
 
 	if (!R.spec->closed && (o->flags & OPF_PAUSES) == 0)
-		return MAX(o->t, free_since + t->others);
+		return MAX(o->t, free_since);
 	when = free_since + MAX(o->t - MAX(t->recorded_began, t->recorded_done) - waited, 0);
 	if (!R.spec->closed || after == ORDER_NONE)
 		return when;
 	return MAX(when, R.ended[after] + o->t - op_end(&R.ops->op[after]));
 }
-
-#define ROW (1 << 20) /* bytes that a read in a row may leave out */
 
 /*
  * The thread has waited for a call, of that for room among what is dirty.  This wait stands for itself alone, whatever the
@@ -419,25 +416,6 @@ static void waited(thread_t *t, const op_t *o, int64_t ns, int64_t room)
 	room = MIN(room, ns);
 	t->wait.exact += (double)room / 1e9 * MIN(each, 1.0);
 	wait_add(&t->wait, o->op == OP_READ ? WAIT_READ : WAIT_WRITE, (double)(ns - room) / 1e9, each);
-}
-
-/*
- * The thread has waited so long for a call, which began so long after the one before was done.  The others that a read of a
- * row stands for are its own: in the whole it would do them before the next, each of which takes as long.  A read may have
- * waited for the others of the one before; it and these together took no more than the time since that was done.
- */
-static void note_row(thread_t *t, const op_t *o, int64_t ns, int64_t since)
-{
-	bool goes_on = o->op == OP_READ && o->via == VIA_SYSCALL && o->file == t->row_file && o->offset >= t->row_end &&
-	    o->offset - t->row_end <= ROW;
-	const rfile_t *f = goes_on ? files_known(o->file) : NULL;
-	double all = f != NULL ? MAX(stands_for_call(f, o), 1.0) : 1.0;
-
-	t->others = (int64_t)((all - 1.0) * MIN((double)ns, (double)(since + ns) / all));
-	if (o->op == OP_READ) {
-		t->row_file = o->file;
-		t->row_end = o->offset + o->size;
-	}
 }
 
 typedef struct {
@@ -846,7 +824,6 @@ static void thread_main(void *arg)
 {
 	thread_t *t = arg;
 	uint64_t room;
-	int64_t since;
 
 	for (uint32_t i = t->next; i != ORDER_NONE; i = R.order.next_of_thread[i]) {
 		const op_t *o = &R.ops->op[i];
@@ -863,7 +840,6 @@ static void thread_main(void *arg)
 			think(due(t, i), i);
 		t->began = replay_now();
 		t->recorded_began = o->t;
-		since = t->began - t->done;
 		if (goes_aside(o)) {
 			begin_async(t, i);
 			continue;
@@ -878,7 +854,6 @@ static void thread_main(void *arg)
 		else
 			t->recorded_done = MAX(t->recorded_done, op_end(o));
 		waited(t, o, t->done - t->began, (int64_t)room);
-		note_row(t, o, MAX(t->done - t->began - (int64_t)room, 0), since);
 	}
 	while (!take_in(t, INT64_MAX))
 		(void)vtime_wait(&t->waiting, VTIME_NEVER);

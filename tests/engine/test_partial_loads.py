@@ -129,34 +129,8 @@ def test_pages_in_the_order_of_a_table_lie_as_close_with_what_is_touched(tmp_pat
     assert part["busy_s_max"] == pytest.approx(full["busy_s_max"], rel=0.1)
 
 
-@pytest.mark.parametrize("of", [2, 4])
-def test_pages_in_the_order_of_a_table_take_as_long_with_a_sample(
-    tmp_path: Path, half: Path, of: int
-) -> None:
-    """One thread, which the disk can't keep up with: each other that a call stands for takes its time."""
-    size, found = 4 * SIZE, {}
-    for rate in (1, of):
-        s = spec(half, size=size // rate, properties={"recordsize": "8K"}, profile="hdd", disk=1 << 42,
-                 load="touched", processor=AT_WORK)  # fmt: skip
-        if rate > 1:
-            whole = {"sampled": True, "whole": size, "whole_start": size}
-            s |= {"sample": rate, "files": [{**s["files"][0], **whole}]}
-        ops = Ops(step=0)
-        for offset in in_order(size):
-            region, within = divmod(offset, MIB)
-            ops.t += 100_000
-            if region % rate == 0:
-                ops.add(READ, offset=region // rate * MIB + within, size=8192)
-        found[rate] = replay(tmp_path, s, ops)["measure"]["model"]
-    assert found[of]["busy_s_max"] == pytest.approx(found[1]["busy_s_max"], rel=0.15)
-    for key in ("elapsed_s", "thread_wait_s_max"):
-        assert found[of][key] == pytest.approx(found[1][key], rel=0.35), key
-
-
 def test_a_scan_by_several_threads_takes_as_long_with_a_sample(tmp_path: Path, half: Path) -> None:
-    """A read that waited for the others of another thread's is not taken for that long: all of its own
-    would be, and a scan took six times as long.
-    """
+    """What the reads of a scan stand for is read beside them."""
     size, found = 8 * SIZE, {}
     for rate in (1, 16):
         s = spec(half, size=size // rate, properties={"recordsize": "128K"}, profile="hdd", disk=1 << 42,
