@@ -326,6 +326,12 @@ static void find_windows(rfile_t *f)
 
 #define PARTS (1U << 20) /* of all files: of more of them several are one */
 
+/* Does a row of loaded records begin here? */
+static bool begins(const touched_t *t, uint64_t record)
+{
+	return touched_has(t, record) && (record == 0 || !touched_has(t, record - 1));
+}
+
 static void add_part(rfile_t *f, part_t part)
 {
 	if ((f->nparts & (f->nparts + 1)) == 0 &&
@@ -342,13 +348,11 @@ static void find_parts(rfile_t *f, uint64_t least)
 
 	f->nparts = 0;
 	for (uint64_t i = 0; i < t->records; i++) {
-		bool loaded = touched_has(t, i);
-
-		if (loaded && part.records >= least && !touched_has(t, i - 1)) {
+		if (part.records >= least && begins(t, i)) {
 			add_part(f, part);
 			part = (part_t){0, 0};
 		}
-		part.loaded += loaded;
+		part.loaded += touched_has(t, i);
 		part.records++;
 	}
 	if (part.records > 0)
@@ -370,7 +374,7 @@ static void find_loaded(void)
 		find_windows(f);
 		records += f->touched.records;
 		for (uint64_t n = 0; n < f->touched.records; n++)
-			parts += touched_has(&f->touched, n) && (n == 0 || !touched_has(&f->touched, n - 1));
+			parts += begins(&f->touched, n);
 	}
 	R.mixed = parts > PARTS;
 	for (size_t i = 0; i < R.nfiles; i++)

@@ -61,7 +61,8 @@ class PassingFiles:
         there = list({(s.st_dev, s.st_ino): (link, s.st_size) for link, s in self._open()}.values())
         for link, size in self._random.sample(there, min(AT_ONCE, len(there))):
             number = self._random.randrange(-(-size // PIECE))
-            if piece := _part(link, number * PIECE):
+            # A link of the kernel's, which is to be followed.
+            if piece := noatime.part(link, number * PIECE, PIECE, flags=0):
                 self._keep(piece)
 
     def _run(self) -> None:
@@ -89,17 +90,3 @@ class PassingFiles:
             self.pieces.append(piece)
         elif (place := self._random.randrange(self._taken)) < MOST:
             self.pieces[place] = piece
-
-
-def _part(link: str, offset: int) -> bytes:
-    """Return a piece of the file behind a process's descriptor, none where it is gone."""
-    try:
-        fd = noatime.open_regular(link)
-    except OSError:
-        return b""
-    try:
-        return os.pread(fd, PIECE, offset)
-    except OSError:
-        return b""
-    finally:
-        os.close(fd)

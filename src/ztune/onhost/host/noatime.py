@@ -65,13 +65,14 @@ def beginning(path: str | os.PathLike[str], size: int) -> bytes:
         os.close(fd)
 
 
-def part(path: str | os.PathLike[str], offset: int, size: int) -> bytes:
+def part(path: str | os.PathLike[str], offset: int, size: int, flags: int = os.O_NOFOLLOW) -> bytes:
     """Return ``size`` bytes of a file from ``offset``, fewer at its end; none where it can't be read.
 
-    What has become a symbolic link, or is no regular file any more, is not opened.
+    What is no regular file any more is not opened, nor with the default ``flags`` what has become a symbolic
+    link; 0: as ``open_regular`` has it.
     """
     try:
-        fd = open_regular(path, os.O_NOFOLLOW)
+        fd = open_regular(path, flags)
     except OSError:
         return b""
     try:
