@@ -317,6 +317,29 @@ def test_processors_that_are_hardly_at_work_hold_nothing_back() -> None:
     assert names(held) == ["lz4", "zstd-9"]
 
 
+def test_a_host_that_was_busy_has_no_room_for_much_more() -> None:
+    def one(name: str, disks: float, space: float, cpu: float, share: float) -> LayoutResult:
+        model = {"trace_s": 60, "disks_s": disks, "processor_s": cpu, "host_busy": share + cpu / 60}
+        measure = {"model": model, "processor": {"host": {"cores": 2}}}
+        return replace(candidate(name, disks, space), measure=measure)
+
+    def on(share: float, *, disks: float = 20.0) -> list[LayoutResult]:
+        return [one("lz4", 22, 100, 1, share), one("zstd-3", disks, 70, 9, share)]
+
+    # Half the time of all processors is left, or enough; or the disks need longer than they do.
+    for field in (on(0.5), on(0.88), on(0.95, disks=90)):
+        assert all(r.note == "" or "recorded host" not in r.note for r in order(field, GOAL, 0.05))
+    assert names(on(0.5)) == ["zstd-3", "lz4"]
+    ranked = order(on(0.95), GOAL, 0.05)
+    assert [r.result.name for r in ranked] == ["lz4", "zstd-3"]
+    assert ranked[1].note == (
+        "with what else the recorded host did its processors would be at work for 110% of the recorded time; "
+        "lz4 needs 100%"
+    )
+    # By less than a twentieth: not held back.
+    assert names(on(0.88)) == ["zstd-3", "lz4"]
+
+
 def test_where_processors_limit_every_layout_the_least_of_both_remains() -> None:
     nvme = [
         busy("base", 0.5, 100, 100, 4.0),

@@ -128,6 +128,23 @@ def test_disks_that_take_longer_decide() -> None:
     assert (model["modelled_s"], model["disks_s"], model["processor_s"]) == (30.0, 30.0, 0.5)
 
 
+def test_what_else_a_busy_host_did_is_added() -> None:
+    def busy(host: HostProcessors) -> Any:
+        found = result(call("compress", "lz4", 131072, 6.0))
+        found["measure"]["model"]["trace_s"] = 60.0
+        host.charge(found)
+        return found["measure"]["model"].get("host_busy")
+
+    assert busy(HostProcessors.of(None, {}, 4, 0.9)) == pytest.approx(0.9 + 6 / 4 / 60)
+    # Half the processors, and such as take twice as long.
+    assert busy(HostProcessors.of(2, {}, 4, 0.4)) == pytest.approx(0.8 + 6 / 2 / 60)
+    slow = HostProcessors.like(times(2.0), OURS, 4).to_json()
+    assert busy(HostProcessors.of(None, slow, 4, 0.4)) == pytest.approx(0.8 + 12 / 4 / 60)
+    # Not known, or nothing that a recorder writes.
+    for share in (None, True, "much", -0.1, 1.5):
+        assert busy(HostProcessors.of(None, {}, 4, share)) is None
+
+
 def test_an_older_engines_result_stays_as_it_is() -> None:
     found = {"measure": {"model": {"modelled_s": 3.0}, "cpu_s": 1.0}}
     HostProcessors(4).charge(found)

@@ -36,6 +36,7 @@ _REPLAYED: tuple[_Asked, ...] = (
     ("bytes written", "bytes written", ("written",)),
     ("CPU", "CPU for data", ("cpu",)),
     ("CPU", "CPU of the replay", ("cpu_s",)),
+    ("CPU", "host's processors in use", ("host_busy",)),
 )
 _MEASURED: tuple[_Asked, ...] = (
     ("throughput", "throughput, op/s", ("time",)),

@@ -25,6 +25,9 @@ today's does is in docs/accuracy.md, "A job faster than the disks"."""
 # Processor times of replays that differ by less are not told apart: the same replay takes that much more
 # beside others on a busy machine (docs/recommendation.md).
 SPREAD = 1.25
+LONGER = 0.05
+"""By which share the host's processors, when they are what limits, may make the job longer than under another
+layout: the tolerance of objectives, where a study names none."""
 IDLE = 0.1
 """Of the recorded time: processors that are at work for less of it limit nothing, however fast disks are. Of
 the recordings by which ``held`` was made, RocksDB with zstd-3 had them at work for 14 %."""
@@ -39,6 +42,7 @@ class Need:
     ``cpu`` is how long ``cores`` processors, all at work, take for what OpenZFS does to data: compression,
     decompression, checksums, parity, encryption and copies. ``cores`` None: of an older engine, which knew
     only its own processor time, with all the checks of a debugging build in it and on one processor.
+    ``used`` is how long they are all at work with what else the recorded host did; None: not known.
     """
 
     disks: float
@@ -46,6 +50,17 @@ class Need:
     recorded: float | None
     work: float | None = None
     cores: int | None = None
+    used: float | None = None
+
+    @property
+    def least(self) -> float:
+        """The least that the recorded job takes, where it does not go faster than recorded."""
+        return max(self.recorded or 0.0, self.disks, self.used or 0.0)
+
+    @property
+    def full(self) -> bool:
+        """Whether the host's processors, and not its disks, would make the job longer than recorded."""
+        return self.used is not None and self.recorded is not None and self.used >= self.least
 
     @property
     def times(self) -> float:
@@ -109,7 +124,9 @@ def need(result: LayoutResult) -> Need | None:
     of_disks, cpu = (number_at(result.measure, "model", key) for key in ("disks_s", "processor_s"))
     cores = number_at(result.measure, "processor", "host", "cores")
     if of_disks is not None and cpu is not None and cores:
-        return Need(of_disks, cpu, number_at(result.measure, "model", "trace_s"), work, int(cores))
+        recorded, share = (number_at(result.measure, "model", key) for key in ("trace_s", "host_busy"))
+        used = None if share is None or recorded is None else share * recorded
+        return Need(of_disks, cpu, recorded, work, int(cores), used)
     cpu = result.value("cpu_s")
     if work is not None:  # how long it took is asked of the whole job
         disks, cpu = disks * work, None if cpu is None else cpu * work
@@ -150,7 +167,8 @@ def held(results: Sequence[LayoutResult]) -> dict[str, str]:
 
     Those limited by processors, unless processor and modelled time together are clearly (``SPREAD``) less
     than those of any layout that is not: a client may wait for the two in turn. Where every layout is limited
-    so, those within ``SPREAD`` of the least of both remain; so never all are held back.
+    so, those within ``SPREAD`` of the least of both remain. And those of the rest for which a host that was
+    busy when it was recorded has no room (`_crowded`). So never all are held back.
     """
     needs = [(c, found) for c in results if (found := need(c)) is not None and found.cpu is not None]
     # The least of both kinds is enough to compare with: where it is not better, none is.
@@ -175,5 +193,25 @@ def held(results: Sequence[LayoutResult]) -> dict[str, str]:
                 f"{other.name} needs {instead}"
                 if theirs.both < mine.both
                 else f"not {SPREAD:g} times less than the {instead} of {other.name}"
+            )
+    return out | _crowded([pair for pair in needs if pair[0].hash not in out])
+
+
+def _crowded(needs: Sequence[tuple[LayoutResult, Need]]) -> dict[str, str]:
+    """Return the layouts under which the job takes longer than under another, as the host's processors have
+    too much to do: hash → why, as a clause."""
+    if not needs:
+        return {}
+    other, theirs = min(needs, key=lambda pair: (pair[1].least / (pair[1].recorded or 1.0), pair[0].hash))
+    out: dict[str, str] = {}
+    for result, mine in needs:
+        if not mine.full or not mine.recorded or not theirs.recorded:
+            continue
+        longer, elsewhere = mine.least / mine.recorded, theirs.least / theirs.recorded
+        if longer > elsewhere * (1 + LONGER):
+            out[result.hash] = (
+                f"with what else the recorded host did its processors would be at work for "
+                f"{units.show(longer, 'share')} of the recorded time; {other.name} needs "
+                f"{units.show(elsewhere, 'share')}"
             )
     return out

@@ -224,6 +224,7 @@ class HostProcessors:
     here (operation/algorithm/size → times; what is not named, and all where it is empty, takes as long).
     ``rates``: its own, as a calibration lists them; empty: it has none, and the shipped ones stand in.
     ``recorded``: how many the job had when it was recorded, which tells what it does of itself; 0: as many.
+    ``busy``: the share of these that was in use; None: not known.
     """
 
     cores: int
@@ -231,13 +232,20 @@ class HostProcessors:
     times: Mapping[str, float] | None = None
     rates: Sequence[Mapping[str, Any]] = ()
     recorded: int = 0
+    busy: float | None = None
 
     @classmethod
-    def of(cls, cores: int | None, kept: Mapping[str, Any], recorded: Any) -> HostProcessors:
+    def of(
+        cls, cores: int | None, kept: Mapping[str, Any], recorded: Any, busy: Any = None
+    ) -> HostProcessors:
         """Return the host of a run: ``kept`` of its calibration (``to_json``; empty: this machine's speed),
-        ``cores`` as asked for, else as calibrated, else as ``recorded``, else this machine's."""
+        ``cores`` as asked for, else as calibrated, else as ``recorded``, else this machine's. ``busy``: the
+        share of the recorded ones that was in use, if a number."""
         known = (
             recorded if isinstance(recorded, int) and not isinstance(recorded, bool) and recorded > 0 else 0
+        )
+        share = (
+            busy if isinstance(busy, int | float) and not isinstance(busy, bool) and 0 <= busy <= 1 else None
         )
         return cls(
             cores or kept.get("cores") or known or os.cpu_count() or 1,
@@ -245,6 +253,7 @@ class HostProcessors:
             kept.get("times"),
             kept.get("rates", ()),
             known,
+            share,
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -277,12 +286,19 @@ class HostProcessors:
             o, a, s = key.rsplit("/", 2)
             keys[o, a, int(s)] = ratio
         found = ProcessorRates("", 1, "", keys).rate(operation, algorithm, size)
-        return found if found is not None else sum(self.times.values()) / len(self.times)
+        return found if found is not None else self._usual
+
+    @property
+    def _usual(self) -> float:
+        """How much longer work of which nothing is known takes there than here."""
+        return sum(self.times.values()) / len(self.times) if self.times else 1.0
 
     def charge(self, result: dict[str, Any]) -> None:
         """Put the processors' part into an engine's ``result``: ``measure.processor.host``, and in ``model``
-        ``disks_s``, ``processor_s`` and a ``modelled_s`` that is no less than either. A result of an engine
-        that does not measure it stays as it is.
+        ``disks_s``, ``processor_s`` and a ``modelled_s`` that is no less than either; where it is known how
+        busy the recorded host was, ``host_busy``: the share of the recorded time for which all the
+        processors are in use, with what was in use then, above 1 where they can't keep the pace. A result of
+        an engine that does not measure it stays as it is.
         """
         measure, model = result["measure"], result["measure"].get("model")
         found = measure.get("processor")
@@ -305,6 +321,10 @@ class HostProcessors:
         model["disks_s"] = model["modelled_s"]
         model["processor_s"] = seconds / self.cores
         model["modelled_s"] = max(model["disks_s"], model["processor_s"])
+        recorded_s = model.get("trace_s")
+        if self.busy is not None and recorded_s:
+            then = self.busy * (self.recorded or self.cores) / self.cores * self._usual
+            model["host_busy"] = then + model["processor_s"] / recorded_s
 
 
 def _names(datasets: Sequence[Mapping[str, Any]]) -> dict[str, float]:

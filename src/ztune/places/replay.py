@@ -30,6 +30,7 @@ from ztune.places.engine_run import EngineRoom, EngineWork, Outcome, Progress, m
 from ztune.places.engine_spec import aged, changed_in_vain, engine_spec, sampled
 from ztune.study import Layout, Study
 from ztune.study.layout import MIN_ARC
+from ztune.trace import host_busy
 from ztune.trace.inputs import (
     CONTENT,
     EMBEDDED,
@@ -238,7 +239,8 @@ class Replay:
         self._backing = backing
         # A joint replay's jobs have rates of their own, and a sample's threads make some of their calls only.
         self._closed = closed and inputs is None and rate.of == 1 and unpaced(trace)
-        self._host = HostProcessors.of(cores, processor or {}, trace.manifest.environment.get("cpus"))
+        known = trace.manifest.environment
+        self._host = HostProcessors.of(cores, processor or {}, known.get("cpus"), known.get(host_busy.KEY))
         self._touched: dict[tuple[int, ...], int] = {}
 
     def check(self, study: Study, layout: Layout) -> None:

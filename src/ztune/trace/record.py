@@ -25,9 +25,10 @@ import numpy.typing as npt
 from ztune.databases.rules import NO_ROLE
 from ztune.errors import InputError, MissingError, ZtuneError, reason
 from ztune.onhost.host import noatime
-from ztune.trace import headroom, rights, zfs_records
+from ztune.trace import headroom, host_busy, rights, zfs_records
 from ztune.trace.compressibility import TOUCHED, sample_files, with_embedded
 from ztune.trace.headroom import Headroom
+from ztune.trace.host_busy import HostBusy
 from ztune.trace.manifest import (
     COLD,
     PARTIAL,
@@ -133,6 +134,7 @@ class Recording:
         self._trace: Trace | None = None
         self._session: RecorderSession | None = None
         self._passing = PassingFiles([], self._passes)
+        self._busy: HostBusy | None = None
         if share and keep_samples:
             raise InputError(
                 "a trace with --samples holds what is in the database, "
@@ -175,6 +177,8 @@ class Recording:
                     may_sample=lambda path: self.rules.role(path) != "wal",
                 )
             )
+            if (program := self._session.program) is not None:
+                self._busy = HostBusy(program)
             self._note_beginning(share)
             child = self._session.child
             self._passing = PassingFiles(self.pids or ([child] if child else []), self._passes)
@@ -231,6 +235,8 @@ class Recording:
                 self.session.resume()
             else:
                 self.session.pause()
+            if self._busy is not None:
+                self._busy.turn(on)
         except ZtuneError as error:
             self._give_up(error)
             raise
@@ -252,9 +258,10 @@ class Recording:
         self._passing.stop()
         self._writer.keep = _RAW if session.kept() else ()
         try:
+            busy = None if self._busy is None else self._busy.share()
             harvest = session.stop()
             self.exit_status = harvest.exit_status
-            recorded = self._recorded()
+            recorded = self._recorded(busy)
             self._trace = recorded.write(harvest, session.started_unix_ns, session.child)
             self.untouched = recorded.untouched
         except BaseException as error:
@@ -286,7 +293,7 @@ class Recording:
             not self.paths or any(Path(path).is_relative_to(os.path.realpath(one)) for one in self.paths)
         )
 
-    def _recorded(self) -> _Recorded:
+    def _recorded(self, busy: float | None) -> _Recorded:
         return _Recorded(
             writer=self._writer,
             table=self._table,
@@ -305,6 +312,7 @@ class Recording:
             max_bytes=self._max_bytes,
             disk_full=self._disk_full,
             passing=self._passing.pieces,
+            busy=busy,
         )
 
     def _note_beginning(self, share: bool) -> None:
@@ -358,6 +366,8 @@ class _Recorded:
     """Whether it was to end because its disk was nearly full."""
     passing: Sequence[bytes] = ()
     """Pieces of temporary files, from when they were there."""
+    busy: float | None = None
+    """Share of the host's processors that was in use; None: not known."""
     untouched: UntouchedFiles = field(default_factory=lambda: UntouchedFiles(()))
     """What was found that nothing touched, once the trace is written."""
 
@@ -433,7 +443,11 @@ class _Recorded:
             # What ended early of itself is whole; a command went on.
             complete=complete and not dropped and not (harvest.full and self.command),
             warnings=warnings,
-            environment={**environment(selection.files), **self._asked_out()},
+            environment={
+                **environment(selection.files),
+                **({} if self.busy is None else {host_busy.KEY: round(self.busy, 4)}),
+                **self._asked_out(),
+            },
             workload=self.workload,
             files=files,
             page_size=self.page_size,

@@ -744,6 +744,15 @@ def test_a_command_is_ended_after_the_seconds_asked_for(work: Path, recorder: st
     assert done.return_value == 0 and Trace.open(out).manifest.duration_ns < 30e9
 
 
+def test_how_busy_the_host_was_is_kept_but_under_strace(work: Path, recorder: str) -> None:
+    # A second of one processor; all of them together have had one by then.
+    command = ["timeout", "1.5", "sh", "-c", f"echo 1 > {work}/a; while :; do :; done"]
+    trace = record(Recording(work / "t.trace", command=command, recorder=recorder))
+    share = trace.manifest.environment.get("cpus_busy")
+    assert (share is None) == (recorder == "strace")
+    assert share is None or 0 < share <= 1
+
+
 def test_nothing_below_the_path_is_said(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     trace = record(

@@ -104,6 +104,11 @@ class EbpfSession:
         """The process id of the command, if one was started."""
         return self._child
 
+    @property
+    def program(self) -> int | None:
+        """The process id of ``ztune-recorder``."""
+        return self._helper.process.pid
+
     def begin(self) -> None:
         """Load the eBPF programs, mark the processes or start the command: wait until it records."""
         deadline = time.monotonic() + START_SECONDS

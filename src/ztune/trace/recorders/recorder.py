@@ -72,6 +72,11 @@ class RecorderSession(Protocol):
     def child(self) -> int | None:
         """The process id of the command, if one was started."""
 
+    @property
+    def program(self) -> int | None:
+        """The process id of the recorder's program; None where it slows down so much what it records that
+        how busy the host is tells nothing of it."""
+
     def begin(self) -> None:
         """Return once nothing can be missed. Raises InputError, MissingError or ZtuneError."""
 

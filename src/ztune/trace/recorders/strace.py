@@ -117,6 +117,11 @@ class StraceSession:
         """The process id of the command, if one was started and has begun."""
         return self._parser.first_tid if self._start.command else None
 
+    @property
+    def program(self) -> int | None:
+        """None: under strace calls take many times as long."""
+        return None
+
     def begin(self) -> None:
         """Wait until strace is attached, and take down the descriptors and mappings there are."""
         if not self._start.command:
