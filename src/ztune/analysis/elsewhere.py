@@ -2,8 +2,8 @@
 
 TUNA (EuroSys '25) found that up to 63 % of the settings that tuners call best lose 30 % and more on another
 machine. So the base, the layout to recommend and the runner-up are replayed with half and twice the ARC. With
-other processors nothing is replayed again: what ZFS's work takes of them is known, and is shared by more or
-fewer.
+other processors nothing is replayed again: what ZFS's work takes of them is known, and what else the recorded
+host did, and is shared by more or fewer.
 """
 
 from __future__ import annotations
@@ -108,11 +108,14 @@ def _found(now: Standing, trials: Sequence[Trial]) -> Iterator[tuple[str, list[E
 
 
 def _on_cores(measure: Any, times: float) -> float | None:
-    """Return the modelled seconds where each processor has ``times`` as much to do; None where it is not
-    known what they did, or there is but one to halve."""
+    """Return the modelled seconds where each processor has ``times`` as much to do, or those of all the
+    host's work where that no longer goes into the recorded time; None where it is not known what ZFS's work
+    took, or there is but one to halve."""
     model = measure.get("model") or {}
     host = (measure.get("processor") or {}).get("host") or {}
     disks, cpu = model.get("disks_s"), model.get("processor_s")
     if disks is None or cpu is None or (times > 1 and int(host.get("cores") or 1) < 2):
         return None
-    return max(float(disks), float(cpu) * times)
+    recorded, share = (float(model.get(key) or 0.0) for key in ("trace_s", "host_busy"))
+    all_ = share * times * recorded
+    return max(float(disks), float(cpu) * times, all_ if all_ > recorded else 0.0)
