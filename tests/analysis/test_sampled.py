@@ -7,7 +7,7 @@ import evidence as ev
 import numpy as np
 import pytest
 
-from ztune.analysis.sampled import ALIKE, SHOWN, alike, error, half_width, of_ratios, sentence
+from ztune.analysis.sampled import ALIKE, ROWS, SHOWN, alike, error, half_width, of_ratios, sentence
 from ztune.store.records import Trial
 from ztune.study import Layout
 
@@ -78,3 +78,16 @@ def test_the_ratio_of_two_layouts_is_known_as_well_as_it_is_the_same_in_each_sam
     assert whole is not None and whole.within["allocated"] > 1.5
     assert found["allocated"] < 0.04
     assert of_ratios(ev.run(), trials) == {} == of_ratios(run, trials[:1]) == of_ratios(run, trials[:2])
+
+
+@pytest.mark.parametrize(("share", "known"), [(0.09, True), (0.1, False), (None, True)])
+def test_rows_by_an_index_leave_modelled_time_without_an_interval(share: float | None, known: bool) -> None:
+    measure = {"model": {"modelled_s": 5.0}, "space": {"allocated": 100.0}}
+    first = ev.trial(ev.layouts()[0], 1, measure, baseline=True)
+    trials = [first, replace(first, is_baseline=False, target="replay, part 1")]
+    run = ev.run(options={"sample": 4, "region": 1 << 20}, outcome={} if share is None else {ROWS: share})
+    found = error(run, trials)
+    assert found is not None and found.rows is not known and "allocated" in found.within
+    assert ("modelled_s" in found.within) is known
+    assert sentence(run, trials).startswith("1/4 of the data" if known else "Modelled time is up to 3 times")
+    assert found.to_json()["rows_by_index"] is not known

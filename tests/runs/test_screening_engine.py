@@ -27,6 +27,7 @@ from ztune.places.rerun import rerun
 from ztune.runs import screening
 from ztune.runs.options import ScreenOptions
 from ztune.runs.refine import back_to_default
+from ztune.runs.replays import RunReplays
 from ztune.runs.search import stopped
 from ztune.store.db import Store
 from ztune.study import Layout, Study, generic
@@ -217,6 +218,18 @@ def test_a_part_of_the_data_stands_for_all(engine: Engine, tmp_path: Path) -> No
     result = rerun(record, trace, engine).result
     assert result is not None
     assert result["measure"]["logical"] == record["trial"]["result"]["measure"]["logical"]
+
+
+def test_rows_by_an_index_count_in_samples_on_hard_disks(engine: Engine, tmp_path: Path) -> None:
+    trace = make_trace(tmp_path / "a.trace", size=64 << 20, writes=30)
+
+    def kept_of(profile: str, sample: int) -> dict[str, float]:
+        study = adjusted(generic.build({"data", "wal"}, profile=profile), arc="256M")
+        options = ScreenOptions(budget=1, jobs=1, sample=sample)
+        return RunReplays(study, trace, {}, engine, options, seed=1).rows_by_index()
+
+    assert kept_of("hdd-7200", 4) == {sampled.ROWS: 0.0}
+    assert kept_of("ssd-sata", 4) == kept_of("hdd-7200", 1) == {}
 
 
 def test_what_is_not_touched_has_its_own_space_in_samples_too(engine: Engine, tmp_path: Path) -> None:

@@ -319,3 +319,13 @@ def test_touched_bytes_are_of_whole_records(tmp_path: Path) -> None:
     rows = [(Op.READ, DATA, 0, 8192), (Op.READ, DATA, 8192, 8192), (Op.READ, DATA, 5 * REGION, 2 * REGION)]
     found = sampling.touched_bytes(ops(tmp_path / "ops.bin", *rows), FILES, {DATA: 128 << 10, WAL: 1 << 20})
     assert found == (128 << 10) + 2 * REGION
+
+
+def test_to_how_many_reads_one_was_asked_for_ahead(tmp_path: Path) -> None:
+    page = 8192
+    asked = [(Op.READ_AHEAD, DATA, i * page, page) for i in range(3)]
+    read = [(Op.READ, DATA, i * page, page) for i in range(4)]
+    assert sampling.asked_ahead(ops(tmp_path / "a", *asked, *read)) == 0.75
+    assert sampling.asked_ahead(ops(tmp_path / "b", *read)) == 0.0
+    assert sampling.asked_ahead(ops(tmp_path / "c", *asked)) == 0.0  # nothing came of it
+    assert sampling.asked_ahead(ops(tmp_path / "d", *asked, *read[:1])) == 1.0

@@ -23,6 +23,12 @@ from ztune.units import format_size, listed
 LEVEL = 0.95
 SHOWN = ("modelled_s", "read", "written", "write_ops", "allocated", "zil_bytes")
 _COMPARED = ("modelled_s", "written", "allocated")
+ROWS = "rows_by_index"
+"""Where the outcome of a run of a sample, on hard disks, keeps to which share of its reads one was asked for
+ahead (posix_fadvise): rows by an index, in the order of the table."""
+ROWS_COUNT = 0.1
+"""From that share on modelled time has no interval: where all reads were such the disk was 1.4 to 2.7 times
+as busy in samples, in all of them alike (docs/accuracy.md, Rows of a table by an index)."""
 NEXT_TO_NOTHING = 0.001
 """Of the largest figure of its unit: one that is smaller has no share worth saying."""
 ALIKE = {
@@ -42,13 +48,15 @@ its log (docs/accuracy.md)."""
 class SampleError:
     """What of a run was sampled. ``within``: metric → the share of the figure by which one sample is off at
     most, at 95 %; empty where one sample alone was replayed. ``ratios``: metric → the least and the most of
-    the layout that the screening ended with, over the base's in the same sample; empty without it."""
+    the layout that the screening ended with, over the base's in the same sample; empty without it.
+    ``rows``: whether rows by an index make a hard disk too busy."""
 
     of: int
     region: int
     samples: int
     within: Mapping[str, float]
     ratios: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    rows: bool = False
 
     @property
     def times(self) -> tuple[float, float] | None:
@@ -65,6 +73,7 @@ class SampleError:
             "within": dict(self.within),
             "times": self.times,
             "ratios": dict(self.ratios),
+            "rows_by_index": self.rows,
         }
 
 
@@ -95,9 +104,12 @@ def error(run: Run, trials: Sequence[Trial]) -> SampleError | None:
         shares = [share for found in several if (share := _share(metric, found, of)) is not None]
         if shares:
             within[key] = max(shares)
+    rows = (run.outcome.get(ROWS) or 0.0) >= ROWS_COUNT
+    if rows:
+        within.pop("modelled_s", None)
     samples = max((len(found) for found in several), default=1)
     ratios = {key: (min(by), max(by)) for key in SHOWN if len(by := _ratios(key, trials)) > 1}
-    return SampleError(of, region, samples, within, ratios)
+    return SampleError(of, region, samples, within, ratios, rows)
 
 
 def of_ratios(run: Run, trials: Sequence[Trial]) -> dict[str, float]:
@@ -155,6 +167,11 @@ def sentence(run: Run, trials: Sequence[Trial]) -> str:
     if found is None:
         return ""
     what = f"1/{found.of} of the data is replayed"
+    if found.rows:
+        what = (
+            "Modelled time is up to 3 times too long: in a sample a hard disk seeks too far for rows that "
+            f"are read by an index; --sample 1/1 replays all. {what}"
+        )
     how = (
         f"A sample has one region of {format_size(found.region)} in {found.of}, more of a role that has few, "
         "and each that stands out, with that part of the ARC; of the logs it has every call."

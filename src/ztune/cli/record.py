@@ -102,7 +102,7 @@ def command(
 
     A trace holds names, offsets, sizes and times, and how well the files compress; never content, unless
     --samples is given. Children and threads are followed. Only the user who records can read it, unless
-    --share is given. While it is recorded a server at full speed takes some 6 % more processor time.
+    --share is given. While it is recorded a server at full speed takes some 6 to 8 % more processor time.
 
     \b
       ztune record -- pgbench -i -s 10 bench

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from ztune.analysis.sampled import ROWS
 from ztune.errors import InputError
 from ztune.places.engine import Engine
 from ztune.places.engine_run import memory_bytes
@@ -113,6 +114,15 @@ class RunReplays:
             if (part := int(layout.arc * times) // self.rate.of) >= MIN_ARC
             and memory_bytes({"arc_max": part}) <= room
         ]
+
+    def rows_by_index(self) -> dict[str, float]:
+        """Return what a run of a sample keeps in its outcome of rows read by an index, on hard disks."""
+        profiles = {v.profile for pool in self.study.layout.pools for v in pool.vdevs}
+        if self.rate.of == 1 or not any(self.study.profiles[name].rotational for name in profiles):
+            return {}
+        from ztune.trace import sampling  # here, as it takes NumPy
+
+        return {ROWS: max(sampling.asked_ahead(one.inputs.ops) for one in self._by_job.values())}
 
     @property
     def conditions(self) -> tuple[str, ...]:

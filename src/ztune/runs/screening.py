@@ -108,7 +108,8 @@ def start(
         options=replace(options, sample=replays.rate.of, region=replays.rate.region).to_json(),
         warnings=warnings,
         source_run=None if like is None else like.id,
-        outcome={**witness.kept(trace), **left_out.kept(trace), AT_ONCE: _at_once(replays)},
+        outcome={**witness.kept(trace), **left_out.kept(trace), AT_ONCE: _at_once(replays)}
+        | replays.rows_by_index(),
     )
     return _Screening(store, run, replays, options, observer or Observer()).go()
 

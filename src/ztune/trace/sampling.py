@@ -393,6 +393,15 @@ def work(ops: Path, files: Sequence[OpsFile]) -> Work:
     return Work(events, data, touched, max(counts, default=1))
 
 
+def asked_ahead(ops: Path) -> float:
+    """Return to how many of its reads a trace has one that was asked for ahead, as a share."""
+    reads = ahead = 0
+    for part in ops_parts(ops):
+        reads += int(np.count_nonzero(part["op"] == Op.READ))
+        ahead += int(np.count_nonzero(part["op"] == Op.READ_AHEAD))
+    return min(1.0, ahead / reads) if reads else 0.0
+
+
 _DISTINCT = 1 << 24
 """Records that are told apart at a time, a gigabyte of numbers; of more, one may count twice."""
 
