@@ -10,7 +10,6 @@ import pytest
 from invoked import invoke
 from synthetic_traces import STAND_IN, make_trace
 
-from ztune.analysis.demand import need
 from ztune.analysis.results import collect
 from ztune.databases.workload import Workload
 from ztune.errors import InputError
@@ -429,7 +428,7 @@ def test_what_a_replay_needed_is_of_its_whole_job() -> None:
     with Store.open() as store:
         trials = store.trials(store.run().id)
     found = {c.name: c for c in collect(trials).layouts}
-    one, eight = need(found["base"]), need(found["workload.clients=8"])
+    one, eight = found["base"].need, found["workload.clients=8"].need
     assert one is not None and eight is not None
     # The stand-in's engine takes as long for both jobs; an operation of the larger one has a quarter of it.
     assert one.disks == pytest.approx(eight.disks) == pytest.approx(trials[0].measure["model"]["modelled_s"])

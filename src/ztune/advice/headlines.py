@@ -14,9 +14,10 @@ from ztune.advice.evidence import compare
 from ztune.advice.job import measured_by
 from ztune.advice.model import FigureName, Headline, Purchase, Side
 from ztune.advice.trust import BUSY_SHARE
-from ztune.analysis import demand, units
+from ztune.analysis import units
 from ztune.analysis.effects import ABSENT, settings_without
 from ztune.analysis.metrics import number_at
+from ztune.analysis.need import SPREAD
 from ztune.analysis.results import LayoutResult
 from ztune.analysis.standing import Standing
 from ztune.analysis.stats import ratio
@@ -111,7 +112,7 @@ def _longer(side: Side, here: LayoutResult, other: LayoutResult) -> Side | None:
 
 def _spread(side: Side) -> Side:
     """Return processor times of replays: those that differ by less than they scatter are the same."""
-    apart = side.ratio is not None and max(side.ratio, 1 / (side.ratio or 1)) > demand.SPREAD
+    apart = side.ratio is not None and max(side.ratio, 1 / (side.ratio or 1)) > SPREAD
     return side.model_copy(update={"matters": apart})
 
 
@@ -163,7 +164,7 @@ def _less(side: Side) -> bool:
 
 def _share_of_recording(base: LayoutResult) -> float | None:
     """Return modelled time over the recorded seconds of a layout; None where either is not known."""
-    need, seconds = demand.need(base), number_at(base.measure, "model", "trace_s")
+    need, seconds = base.need, number_at(base.measure, "model", "trace_s")
     return None if need is None or not seconds else need.disks / seconds
 
 

@@ -11,6 +11,7 @@ from ztune.advice.model import Confidence, Level
 from ztune.analysis import demand, units
 from ztune.analysis.basis import in_user_space, limits
 from ztune.analysis.metrics import number_at
+from ztune.analysis.need import BOUND
 from ztune.analysis.results import LayoutResult, Results
 from ztune.analysis.standing import Standing
 from ztune.analysis.stats import ratio
@@ -220,8 +221,8 @@ def _of_replays(doubts: _Doubts, now: Standing, chosen: LayoutResult, manifest: 
             f"layout needs {units.seconds(modelled)} of modelled I/O time for {units.seconds(seconds)} "
             "recorded. Ratios say how much I/O a layout saves, not how much faster the job gets."
         )
-    busy = demand.need(chosen)
-    before = demand.need(baseline) if baseline is not None and baseline is not chosen else None
+    busy = chosen.need
+    before = baseline.need if baseline is not None and baseline is not chosen else None
     if busy is not None and busy.limited:
         also = f" (base layout: {before.sentence()})" if before is not None and before.limited else ""
         more = (busy.cpu or 0.0) > busy.disks
@@ -245,9 +246,9 @@ def _of_replays(doubts: _Doubts, now: Standing, chosen: LayoutResult, manifest: 
         )
     pace = outpaced(now, manifest)
     if pace:
-        needs = [n for c in (chosen, baseline) if c is not None and (n := demand.need(c)) is not None]
+        needs = [n for c in (chosen, baseline) if c is not None and (n := c.need) is not None]
         most = max((need.times for need in needs), default=0.0)
-        (weak if most > demand.FAR else limited if most > demand.BOUND else notes).append(pace)
+        (weak if most > demand.FAR else limited if most > BOUND else notes).append(pace)
     first = _first_reads(now, chosen, manifest)
     if first:
         (limited if baseline is None or baseline is chosen else weak).insert(0, first)

@@ -276,7 +276,7 @@ def _costs(
         for key in metrics
         if (price := _more(candidate, other, key, tolerance(key, within, errors)))
     ]
-    here, there = demand.need(candidate), demand.need(other)
+    here, there = candidate.need, other.need
     if here and there and here.takes_more(there, within):
         took, instead = (n.both_text() for n in (here, there))
         costs.append((here.both / there.both, f"{took} of processor and modelled time instead of {instead}"))

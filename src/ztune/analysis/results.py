@@ -10,6 +10,7 @@ from typing import Any
 
 from ztune.analysis import same_files, units
 from ztune.analysis.metrics import Basis, Metric, Raw, number_at, operations, table
+from ztune.analysis.need import Need
 from ztune.analysis.paired import Ratio, paired
 from ztune.analysis.stats import Estimate, estimate
 from ztune.onhost import latency
@@ -83,6 +84,25 @@ class LayoutResult:
             if known and not latency.tells(min(known), share):
                 found[key] = int(min(known))
         return found
+
+    @cached_property
+    def need(self) -> Need | None:
+        """What its replay needed; None where it has no modelled time."""
+        disks, work = self.value("modelled_s"), self.work
+        if disks is None:
+            return None
+        of_disks, cpu, recorded, share = (
+            number_at(self.measure, "model", key)
+            for key in ("disks_s", "processor_s", "trace_s", "host_busy")
+        )
+        cores = number_at(self.measure, "processor", "host", "cores")
+        if of_disks is not None and cpu is not None and cores:
+            used = None if share is None or recorded is None else share * recorded
+            return Need(of_disks, cpu, recorded, work, int(cores), used)
+        cpu = self.value("cpu_s")
+        if work is not None:  # how long it took is asked of the whole job
+            disks, cpu = disks * work, None if cpu is None else cpu * work
+        return Need(disks, cpu, recorded, work)
 
     def metric(self, key: str) -> Metric:
         """Return what ``key`` means here."""

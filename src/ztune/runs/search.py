@@ -14,8 +14,8 @@ from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Any, Literal
 
-from ztune.analysis import demand
 from ztune.analysis.metrics import replayed
+from ztune.analysis.need import SPREAD
 from ztune.analysis.results import LayoutResult, collect
 from ztune.runs.space import AGE, JOB_FACTORS, changed, first_round, layouts_of
 from ztune.search.propose import STARTS, Proposal, plainer, propose
@@ -278,14 +278,12 @@ def times(results: Sequence[LayoutResult]) -> dict[str, float]:
     """Return the modelled time of each, by hash; more of those that ``demand.held`` holds back, so that they
     come behind the layout that they were held back for."""
     out = {c.hash: c.value("modelled_s") or 0.0 for c in results}
-    needs = {
-        c.hash: found for c in results if (found := demand.need(c)) is not None and found.cpu is not None
-    }
+    needs = {c.hash: found for c in results if (found := c.need) is not None and found.cpu is not None}
     free = [h for h, found in needs.items() if not found.limited]
     if not needs:
         return out
     first = min(free or needs, key=lambda h: (needs[h].both, h))
-    most = needs[first].both / demand.SPREAD if free else needs[first].both * demand.SPREAD
+    most = needs[first].both / SPREAD if free else needs[first].both * SPREAD
     for name, found in needs.items():
         if found.limited and found.both > most > 0:
             out[name] = max(out[name], out[first]) * found.both / most
