@@ -8,6 +8,7 @@ from typing import Any
 import evidence as ev
 import pytest
 
+from ztune.advice.job import title
 from ztune.advice.model import PropertyAdvice, Recommendation
 from ztune.advice.recommend import recommend
 from ztune.analysis.choose import plainest
@@ -532,3 +533,19 @@ def test_what_was_better_elsewhere_but_not_tried_here_is_said() -> None:
         ({"data.compression": "zstd-3", "slog": "nvme"}, measure(40)),
     )
     assert not [t for t in chosen(tried).confidence.reasons if t.startswith("Better in another context")]
+
+
+@pytest.mark.parametrize(
+    ("job", "study", "trace", "said"),
+    [
+        ({"workload": "postgres-oltp"}, "mine", "/t/a.trace", "postgres-oltp"),
+        ({"workload": "command", "params": {"file_text": 'name = "ours"\n'}}, "mine", "/t/a.trace", "ours"),
+        ({"workload": "command", "params": {"file_text": "name = "}}, "mine", "/t/a.trace", "command"),
+        ({"workload": "command", "params": {}}, "mine", "/t/a.trace", "command"),
+        ({}, "mine", "/t/a.trace", "mine"),
+        ({}, "generic", "/t/shop.trace", "shop"),
+        ({}, "generic", "", "generic"),
+    ],
+)
+def test_what_people_call_the_job(job: dict[str, Any], study: str, trace: str, said: str) -> None:
+    assert title(ev.run(job=job, study={"name": study}, trace_path=trace), None) == said

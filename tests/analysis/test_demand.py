@@ -80,3 +80,18 @@ def test_it_is_said_wherever_the_order_is_shown(capsys: pytest.CaptureFixture[st
     plain = {k: v for k, v in ev.run().study.items() if k != "profiles"}
     stored = ranking_json(ev.run(study=plain), given)
     assert "these disks need 31.8 s for it under base" in stored["outpaced"]
+
+
+def test_the_host_s_processors_are_said_where_the_recording_tells_of_them() -> None:
+    def shown(*busy: float | None) -> list[tuple[str, bool]]:
+        found = trials(30.0, base=20.0, **{"8K": 10.0})
+        for trial, share, cpu in zip(found, busy, (1.0, 3.0), strict=True):
+            measure = (trial.result or {})["measure"]
+            measure["processor"] = {"host": {"cores": 2, "seconds": cpu}}
+            measure["model"] |= {} if share is None else {"host_busy": share}
+        r = recommend(ev.run(), found, manifest=ev.manifest())
+        return [(h.label, h.side.matters) for h in r.headlines if h.name == "CPU"]
+
+    assert shown(None, None) == [("CPU for data", True)]
+    assert shown(0.02, 0.05) == [("host's processor use", False)]  # more than twice as much, of nothing
+    assert shown(0.30, 0.36) == [("host's processor use", True)]

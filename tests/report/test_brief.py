@@ -264,6 +264,23 @@ def test_bars_and_colours_follow_the_figures() -> None:
     assert brief._figure(Headline(name="space", label="space", side=small), False).change == "as base (×1.01)"
 
 
+def test_a_share_of_the_host_changes_by_points_of_all_of_it() -> None:
+    side = Side(
+        metric="host_busy", label="use", unit="share", here=0.02, other=0.03, ratio=1.5, matters=False
+    )
+    little = brief._figure(Headline(name="CPU", label="use", side=side), False)
+    assert (little.change, little.kind, little.bars) == ("as base (+1.0 points)", "", (0.02, 0.03))
+    for here, other, change, kind in (
+        (0.5, 0.61, "+11.0 points", "more"),
+        (0.9, 0.4, "−50.0 points", "less"),
+    ):
+        apart = side.model_copy(update={"here": here, "other": other, "matters": True})
+        found = brief._figure(Headline(name="CPU", label="use", side=apart), False)
+        assert (found.change, found.kind) == (change, kind)
+    over = side.model_copy(update={"here": 0.8, "other": 1.25, "matters": True})
+    assert brief._figure(Headline(name="CPU", label="use", side=over), False).bars == (0.64, 1.0)
+
+
 def test_hardware_to_buy_has_a_line_but_no_part_in_the_rest() -> None:
     shown = text(FULL)
     first, _, rest = shown.partition("If bought")

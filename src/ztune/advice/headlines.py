@@ -35,9 +35,9 @@ _REPLAYED: tuple[_Asked, ...] = (
     ("waiting", "waiting, p99 sync", ("sync_p99",)),
     ("space", "space", ("allocated",)),
     ("bytes written", "bytes written", ("written",)),
+    ("CPU", "host's processor use", ("host_busy",)),
     ("CPU", "CPU for data", ("cpu",)),
     ("CPU", "CPU of the replay", ("cpu_s",)),
-    ("CPU", "host's processors in use", ("host_busy",)),
 )
 _MEASURED: tuple[_Asked, ...] = (
     ("throughput", "throughput, op/s", ("time",)),
@@ -70,8 +70,8 @@ def headlines(now: Standing, here: LayoutResult, other: LayoutResult) -> list[He
         ]
         if name == "throughput" and now.pace is not None:
             continue  # the job's own rate, under every layout that keeps up
-        if keys == ("cpu_s",) and any(h.name == "CPU" for h in out):
-            continue  # an older engine's, where that is all there is
+        if name == "CPU" and any(h.name == "CPU" for h in out):
+            continue  # of an older recording or engine, where that is all there is
         for side in compare(here, other, now.within, known[:1]):
             per = " per op" if now.found.per_operation and side.metric in _TOTALS else ""
             shown: Side | None = side
@@ -81,6 +81,8 @@ def headlines(now: Standing, here: LayoutResult, other: LayoutResult) -> list[He
                 shown = _longer(side, here, other)
             elif side.metric in {"cpu", "cpu_s"} and now.basis == "modelled":
                 shown = _spread(side)
+            elif side.metric == "host_busy":
+                shown = side.model_copy(update={"matters": abs(side.other - side.here) > now.within})
             elif not side.here and not side.other:  # a job without a sync waits for none
                 shown = None
             if shown is not None:

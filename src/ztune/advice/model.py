@@ -261,6 +261,7 @@ class StudiedSubject(RecommendationPart):
     name: str
     created: str
     study: str
+    title: str  # what people call the job
     workload: str | None
     database: str = ""  # as ztune calls it; empty: not known
     trace: str

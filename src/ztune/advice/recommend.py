@@ -12,7 +12,7 @@ from ztune.advice.evidence import Changes, compare, phrase
 from ztune.advice.facts import database_of, dataset_facts
 from ztune.advice.hazards import hazards, reason
 from ztune.advice.headlines import headlines, meaning, purchases
-from ztune.advice.job import workload_of
+from ztune.advice.job import title, workload_of
 from ztune.advice.model import (
     EffectRow,
     FailedRow,
@@ -294,6 +294,7 @@ def _subject(
         name=run.name,
         created=run.created,
         study=str(run.study.get("name", run.name)),
+        title=title(run, manifest),
         workload=workload,
         database=database_of(workload, manifest) or "",
         trace=run.trace_path,

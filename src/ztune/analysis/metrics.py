@@ -160,7 +160,7 @@ REPLAYED = _by_key((
     _replayed("operation_p50", "predicted operation, median", "ms", "model", "operation_latency_ms", "p50"),
     _replayed("operation_p99", "predicted operation, p99", "ms", "model", "operation_latency_ms", "p99"),
     _asked("cpu", "processor time for data"),
-    _replayed("host_busy", "host's processors in use", "share", "model", "host_busy"),
+    _replayed("host_busy", "host's processor use", "share", "model", "host_busy"),
     _replayed("cpu_s", "processor time of the replay", "s", "cpu_s"),
     _replayed("compression_ratio", "compression ratio", "ratio", "space", "compression_ratio", less=False),
 ))  # fmt: skip

@@ -116,7 +116,7 @@ def of(r: Recommendation, flags: Sequence[str] = ()) -> Brief:
     if not keeps and not r.headlines:
         answer += "; the base layout has no result"
     run = f"run {r.subject.run}{by_others(r.subject.made_by)}"
-    job = f"{r.subject.workload or r.subject.study}, {run}"
+    job = f"{r.subject.title}, {run}"
     if r.no_answer:
         return _without_answer(r, job, flags)
     return Brief(
@@ -232,12 +232,15 @@ def _figure(h: Headline, keeps: bool) -> BriefFigure:
     base, then = units.show(side.here, side.unit), units.show(side.other, side.unit)
     if keeps:
         return BriefFigure(h.label, base, "", "")
-    change = units.times(side.ratio, side.low, side.high)
+    change, same, most = units.times(side.ratio, side.low, side.high), units.times(1), 0.0
+    if side.unit == "share":  # of a whole: of next to nothing the double is nothing
+        points, most = 100 * (side.other - side.here), 1.0
+        change, same = (f"{p:+.1f} points".replace("-", "−") for p in (points, 0.0))
     if side.here == side.other:
         change = "as base"
     elif not side.matters:
-        change = "as base" if change == units.times(1) else f"as base ({change})"
-    most = max(side.here, side.other)
+        change = "as base" if change == same else f"as base ({change})"
+    most = max(most, side.here, side.other)
     kind: Literal["less", "more", ""] = ""
     if side.matters:
         better = (side.other < side.here) != (h.name == "throughput")

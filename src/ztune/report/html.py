@@ -13,6 +13,7 @@ from markupsafe import Markup
 
 from ztune import __version__, output
 from ztune.advice import commands
+from ztune.advice.job import title
 from ztune.advice.model import Recommendation
 from ztune.analysis import units
 from ztune.analysis.metrics import MAIN, table
@@ -222,8 +223,7 @@ def data(name: str) -> str:
 
 
 def _heading(run: Run, r: Recommendation | None) -> str:
-    what = run.job.get("workload", run.name) if r is None else r.subject.workload or r.subject.study
-    return f"ZFS layout for {what}"
+    return f"ZFS layout for {title(run, None) if r is None else r.subject.title}"
 
 
 def _datasets(r: Recommendation) -> list[dict[str, Any]]:

@@ -10,6 +10,7 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.table import Table
 
+from ztune.advice.job import title
 from ztune.advice.recommend import recommend
 from ztune.analysis import units
 from ztune.analysis.basis import in_user_space, limits
@@ -56,7 +57,7 @@ def head(now: Standing) -> str:
         cached = ", with the kernel's page cache" if run.target.get("page_cache") else ""
         accel = f" (in user space, {pace}, real time{cached})"
     who = by_others(run.made_by)
-    return f"Run {run.id}{who}: {run.job.get('workload', run.name)}{zfs}, measured on {where}{accel}."
+    return f"Run {run.id}{who}: {title(run, None)}{zfs}, measured on {where}{accel}."
 
 
 def verdict(now: Standing) -> str:

@@ -11,6 +11,7 @@ from ztune.study.loader import resolve_profiles
 from ztune.study.study import Study
 from ztune.units import format_size, is_power_of_two
 
+NAME = "generic"
 # What is worth trying for each role where nothing was recorded: random pages; an append-only log; scratch;
 # large sequential files.
 _PAGES = ("8K", "16K", "32K", "64K", "128K", "1M")
@@ -177,7 +178,7 @@ def build(
         layout["arc"] = arc
     study = Study.model_validate(
         {
-            "name": "generic",
+            "name": NAME,
             "description": "One dataset for each role of the trace, on one disk",
             "layout": layout,
             "axes": axes,
