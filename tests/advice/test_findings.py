@@ -135,6 +135,14 @@ def test_on_a_host_without_zfs_nothing_about_zfs_is_open() -> None:
     assert undecided(made) == []
 
 
+def test_that_files_are_not_on_zfs_is_said_once_for_all_roles() -> None:
+    made = observation(groups=elsewhere(), zfs=None)
+    (found,) = (f for f in findings(made) if f.id == "other-filesystem")
+    assert {e.fact: e.text for e in found.evidence} == {
+        "elsewhere": "data, wal", "elsewhere_filesystems": "ext4", "elsewhere_writes": "20,000",
+    }  # fmt: skip
+
+
 def test_what_a_part_of_the_time_stands_for_is_no_evidence() -> None:
     whole = of(CASES["recordsize-above-writes"][0])
     role = next(g for g in whole.groups if g.kind == "role" and g.writes.calls)

@@ -103,7 +103,7 @@ EDGES: dict[str, dict[str, tuple[float, float]]] = {
         "arc_full": (0.9, 0.899),
     },
     "direct-unaligned": {"direct_writes": (100, 99), "partial": (0.1, 0.099)},
-    "other-filesystem": {"write_calls": (100, 99)},
+    "other-filesystem": {"elsewhere_writes": (100, 99)},
     "direct-bypasses-arc": {"partial": (0.099, 0.1)},
     "direct-unflushed": {"partial": (0.999, 1.0)},
 }

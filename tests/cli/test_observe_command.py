@@ -8,15 +8,18 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
+from observations import observation
 
 from ztune.cli.main import ztune
 from ztune.errors import InputError
+from ztune.hosts.asking import HostAnswer
+from ztune.observe.model import Observation, ObservedFiles
 
 HISTOGRAM = """
   wal
@@ -203,3 +206,37 @@ def test_bad_words_get_one_sentence(words: list[Any], sentence: str) -> None:
     )
     assert done.returncode == 2, done.stderr
     assert sentence in done.stderr and len(done.stderr.strip().splitlines()) == 1, done.stderr
+
+
+def test_windows_that_follow_each_other_look_at_the_files_once_an_hour(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[bool] = []
+    clock = [0.0]
+    data = ObservedFiles(role="data", count=3, bytes=1, allocated=1)
+
+    def look(*how: Any) -> Observation:
+        asked.append(how[5])
+        return observation().model_copy(update={"files": (data,) if how[5] else ()})
+
+    def serve(answers: Callable[[], Sequence[HostAnswer]], *_: object) -> int:
+        for clock[0] in (0, 60, 3599, 3600):
+            assert [answer.seen.files for answer in answers() if answer.seen] == [(data,)]
+        return 0
+
+    monkeypatch.setattr("ztune.cli.observe._observe", look)
+    monkeypatch.setattr("ztune.cli._hosts.watch", serve)
+    monkeypatch.setattr("time.monotonic", lambda: clock[0])
+    result = observe("--pid", os.getpid(), "--metrics", ":9743", "--seconds", 5)
+    assert (result.return_value, asked) == (0, [True, False, False, True])
+
+
+def test_why_settings_are_not_known_is_said_where_they_are_counted() -> None:
+    why = "the server could not be asked (Access denied), and its option files do not set it"
+    unknown = dict.fromkeys(["innodb_page_size", "innodb_doublewrite"], why)
+    database = {"kind": "mariadb", "where": "/srv/db", "settings": {}, "unknown": unknown}
+    with tempfile.TemporaryDirectory() as folder:
+        saved = Path(folder) / "seen.json"
+        saved.write_text(json.dumps(observation(databases=[database]).to_json()))
+        shown = " ".join(observe("--from", saved).output.split())
+    assert f"0 settings read, 2 are unknown: {why};" in shown

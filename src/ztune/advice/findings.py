@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict
 
 from ztune.advice.fact import NUMBERS, Subject, Unit, shown
 from ztune.advice.observed_facts import NAMES, SCOPES, subjects
+from ztune.advice.observed_roles import NO_ROLE
 from ztune.advice.rules import SEVERITIES, Form, Rule, RuleError, Severity, holds, load_form, missing, say
 from ztune.observe import roles_by_use
 from ztune.observe.model import Observation
@@ -81,9 +82,6 @@ class Undecided(_Part):
     sentence: str
 
 
-_NO_ROLE = "none"  # as observations name files without
-
-
 @cache
 def rules() -> tuple[Rule, ...]:
     """Return the rules of findings.toml; raises RuleError."""
@@ -111,7 +109,7 @@ def unknown_roles(observation: Observation) -> str:
     Without it "none of the rules fires" would read as "all is well".
     """
     used = [g for g in observation.of_kind("role") if g.reads.calls or g.writes.calls]
-    if not used or any(group.name != _NO_ROLE for group in used):
+    if not used or any(group.name != NO_ROLE for group in used):
         return ""
     own = [g for g in observation.of_kind("file") if not roles_by_use.of_system(g.name)]
     files = sorted(own, key=lambda g: -roles_by_use.moved(g))

@@ -7,7 +7,7 @@ from ztune.advice.fact import Fact, Subject
 from ztune.advice.observed_databases import database_facts
 from ztune.advice.observed_datasets import DATASET_FACTS, POOL_FACTS, dataset_facts, find, pool_facts
 from ztune.advice.observed_host import host_facts
-from ztune.advice.observed_roles import dataset_name, role_facts
+from ztune.advice.observed_roles import NO_ROLE, dataset_name, role_facts
 from ztune.observe.model import Observation
 
 HOST, ROLE, DATABASE = observed_host.FACTS, observed_roles.FACTS, observed_databases.FACTS
@@ -43,7 +43,7 @@ def subjects(observation: Observation) -> list[Subject]:
     no_dataset = {**no_pool, **dict.fromkeys(DATASET_FACTS)}
     found: list[Subject] = []
     for group in observation.of_kind("role"):
-        if group.name == "none":
+        if group.name == NO_ROLE:
             continue
         name = dataset_name(observation, group)
         about = {"role": group.name}

@@ -9,6 +9,7 @@ from typing import Any
 from ztune.advice.fact import Fact
 from ztune.advice.observed_databases import cache_bytes
 from ztune.advice.observed_datasets import record_bytes
+from ztune.advice.observed_roles import NO_ROLE, counted, on_zfs
 from ztune.advice.record_size import typical
 from ztune.observe.model import Observation
 from ztune.onhost.properties import version_key
@@ -19,6 +20,9 @@ FACTS: dict[str, Fact] = {
     "zfs": Fact("OpenZFS is there", "flag"),
     "zfs_version": Fact("version of OpenZFS"),
     "direct_io_exists": Fact("this OpenZFS knows Direct I/O (2.3 and later)", "flag"),
+    "elsewhere": Fact("roles whose files are not on ZFS"),
+    "elsewhere_filesystems": Fact("types of their file systems"),
+    "elsewhere_writes": Fact("their writes that were counted", "count"),
     "memory": Fact("memory", "bytes"),
     "arc_size": Fact("size of the ARC", "bytes"),
     "arc_max": Fact("largest size that the ARC may have", "bytes"),
@@ -58,11 +62,16 @@ def host_facts(observation: Observation) -> dict[str, Any]:
     size, largest = gauges.get("size"), gauges.get("c_max")
     data, metadata = _demand(arc, "data"), _demand(arc, "metadata")
     misses, metadata_misses = arc.get("demand_data_misses"), arc.get("demand_metadata_misses")
+    roles = [group for group in observation.of_kind("role") if group.name != NO_ROLE]
+    elsewhere = [group for group in roles if on_zfs(observation, group) is False]
     return {
         "source": observation.source,
         "zfs": True if zfs else False if observation.source == "live" else None,
         "zfs_version": zfs.version if zfs else None,
         "direct_io_exists": version_key(zfs.version) >= (2, 3) if zfs and version_key(zfs.version) else None,
+        "elsewhere": [group.name for group in elsewhere] or None,
+        "elsewhere_filesystems": sorted({g.filesystem for g in elsewhere if g.filesystem}) or None,
+        "elsewhere_writes": counted(observation, sum(group.writes.calls for group in elsewhere)),
         "memory": gauges.get("memory_all_bytes"),
         "arc_size": size,
         "arc_max": largest,

@@ -9,10 +9,12 @@ from ztune.advice.observed_datasets import find, record_bytes
 from ztune.advice.record_size import fit, in_words, moved
 from ztune.observe.model import Group, Observation
 
+NO_ROLE = "none"
+"""As observations name files without."""
+
 FACTS: dict[str, Fact] = {
     "role": Fact("role"),
     "on_zfs": Fact("the role's files are on a ZFS file system", "flag"),
-    "filesystem": Fact("type of the file system"),
     "write_calls": Fact("writes that were counted", "count"),
     "write_bytes": Fact("bytes written", "bytes"),
     "write_size": Fact("size that half of the written bytes come in writes of at least", "size"),
@@ -49,13 +51,12 @@ def role_facts(observation: Observation, group: Group) -> dict[str, Any]:
     return {
         "role": group.name,
         "on_zfs": on_zfs(observation, group),
-        "filesystem": group.filesystem,
-        "write_calls": _counted(observation, writes.calls),
+        "write_calls": counted(observation, writes.calls),
         "write_bytes": writes.bytes,
         "write_size": best.size if best else None,
         "write_sizes": in_words(writes.sizes) or None,
         "fit": best.recordsize if best else None,
-        "fit_calls": _counted(observation, best.calls if best else None),
+        "fit_calls": counted(observation, best.calls if best else None),
         "fit_share": best.share if best else None,
         "fit_below": best.below if best else None,
         "fit_above": best.above if best else None,
@@ -69,10 +70,10 @@ def role_facts(observation: Observation, group: Group) -> dict[str, Any]:
         "partial": _share(writes.calls - writes.aligned, writes.calls)
         if writes.aligned is not None and record
         else None,
-        "direct_writes": _counted(observation, writes.direct),
+        "direct_writes": counted(observation, writes.direct),
         "direct_calls": sum(direct) if direct else None,
         "synced_calls": _told(observation, group.syncs.calls + (writes.synced or 0)),
-        "role_reads": _counted(observation, _told(observation, reads.calls)),
+        "role_reads": counted(observation, _told(observation, reads.calls)),
         "read_bytes": reads.bytes if reads.calls or observation.source == "live" else None,
         "read_sizes": in_words(reads.sizes) or None,
         # By the same count: of a record that is not cached all is read, whatever part is asked for.
@@ -102,7 +103,7 @@ def on_zfs(observation: Observation, group: Group) -> bool | None:
     return False if observation.source == "live" and observation.zfs is None else None
 
 
-def _counted(observation: Observation, calls: int | None) -> int | None:
+def counted(observation: Observation, calls: int | None) -> int | None:
     """Return how many of ``calls`` were seen: evidence is what was counted, not what that was taken for."""
     return None if calls is None else round(calls * observation.counted_share)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from contextlib import ExitStack
 from importlib import resources
 from pathlib import Path
@@ -37,6 +38,7 @@ from ztune.report.hosts import show_drift
 from ztune.trace.rate import parse_rate
 from ztune.trace.roles import RoleRules
 
+_FILES_S = 3600.0  # seconds between two looks at the files where windows follow each other
 _LINE_S = 30.0
 _MOST = 64  # parts of the time: of a minute some five pieces are left
 _SECONDS = 60.0  # where nobody can see when to press Ctrl-C
@@ -56,7 +58,8 @@ def command(
     seconds: float | None = option(
         "--seconds",
         type=FiniteRange(0, YEAR_S, min_open=True),
-        help=f"How long. Default: until Ctrl-C on a terminal, else {_SECONDS:g}.",
+        help=f"How long. Default: until Ctrl-C on a terminal, else {_SECONDS:g}; with --metrics :PORT "
+        f"{_hosts.SECONDS:g} for each window.",
     ),
     sources: tuple[Path, ...] = file_option(
         "--from", "Don't observe: read the output of another tool, or a saved observation. Repeatable."
@@ -184,14 +187,21 @@ def command(
         if part > _MOST:
             raise InputError(f"--sample: 1/{part} of the time is too little; 1/{_MOST} is the least")
 
-        def look(window: float | None = seconds) -> Observation:
-            return _observe(subject, window, rules, all_calls, part, not no_files, user)
+        def look(window: float | None = seconds, at_files: bool = not no_files) -> Observation:
+            return _observe(subject, window, rules, all_calls, part, at_files, user)
 
         if metrics is not None and _hosts.listens(metrics):
             window = _hosts.SECONDS if seconds is None else seconds
+            walked: tuple[float, Observation] | None = None
 
             def again() -> list[HostAnswer]:
-                found = look(window)
+                nonlocal walked
+                now = time.monotonic()
+                if walked is None or now - walked[0] >= _FILES_S:
+                    found = look(window)
+                    walked = now, found
+                else:
+                    found = look(window, False).model_copy(update={"files": walked[1].files})
                 # Ctrl-C ends a window, as does the end of what is observed: there is no next one.
                 if found.seconds is not None and found.seconds < window - 1:
                     raise KeyboardInterrupt

@@ -44,6 +44,8 @@ def show(
         _sheet(console, sheet)
     for database in seen.databases:
         unknown = f", {len(database.unknown)} are unknown" if database.unknown else ""
+        if len(reasons := {*database.unknown.values()}) == 1:
+            unknown += f": {reasons.pop()}"
         console.print(
             f"\n{database.kind} {database.version or ''} ({sheets.where(database)}): "
             f"{len(database.settings)} settings read{unknown}; --json and --out list them",
