@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from trace_builder import MS, S, build, files
 
 from ztune.errors import InputError
+from ztune.trace.event_counts import EventCounts
 from ztune.trace.figures import GroupSummary, Summary, Transfers
 from ztune.trace.reader import Trace
 from ztune.trace.schema import VERSION, Flag, Op, Via
@@ -143,6 +144,19 @@ def test_sequential_is_per_file_and_kind(tmp_path: Path) -> None:
     result = summary(tmp_path, events, ("/a", "data", 0), ("/b", "data", 0))
     assert role(result).writes.sequential == pytest.approx(2 / 5)
     assert role(result).reads.sequential == pytest.approx(1 / 2)
+
+
+def test_writes_of_one_time_wait_for_a_sync_in_one_row(tmp_path: Path) -> None:
+    events = [write(0, 1, t=S, file=file) for file in (0, 0, 0, 1, 1)] + [{"op": Op.FSYNC, "t": 2 * S}]
+    trace = build(tmp_path / "s.trace", events, files(("/a", "data", 0), ("/b", "data", 0)))
+    tally = EventCounts(trace.manifest.files, ())
+    (part,) = trace.parts()
+    for _ in range(3):
+        tally.add({name: values[:5] for name, values in part.items()})
+    assert len(tally._waiting["t"]) == 6
+    tally.add({name: values[5:] for name, values in part.items()})
+    tally.finish()
+    assert tally.of_file["sync_writes"].tolist() == tally.of_file["sync_write_bytes"].tolist() == [9, 0]
 
 
 def test_synchronous_writes(tmp_path: Path) -> None:

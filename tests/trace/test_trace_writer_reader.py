@@ -8,6 +8,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -283,6 +284,16 @@ def test_events_are_sorted_across_row_groups(trace: Trace) -> None:
     resign(trace, table, row_group_size=1)
     with pytest.raises(InputError, match=r"not sorted by t \(row 1: "):
         list(Trace.open(trace.path).parts())
+
+
+def test_a_large_row_group_is_read_in_parts(trace: Trace, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = trace.columns()
+    monkeypatch.setattr("ztune.trace.parquet.PART_ROWS", 1)
+    parts = list(Trace.open(trace.path).parts())
+    assert [len(part["t"]) for part in parts] == [1, 1]
+    assert {name: np.concatenate([p[name] for p in parts]).tolist() for name in whole} == {
+        name: values.tolist() for name, values in whole.items()
+    }
 
 
 def test_a_file_id_out_of_range(trace: Trace) -> None:

@@ -78,7 +78,7 @@ class EventCounts:
         self._roles = np.array([ROLE_NAMES.index(entry.role or NO_ROLE) for entry in entries] + [0], np.int64)
         self._size = np.array([entry.size_start for entry in entries], np.int64)
         self._stops = {kind: np.full(len(entries), -1) for kind in KINDS}
-        self._waiting: Columns = {name: np.empty(0, np.int64) for name in ("t", "file", "size")}
+        self._waiting: Columns = {name: np.empty(0, np.int64) for name in ("t", "file", "size", "n")}
         self._last_global = np.empty(0, np.int64)
         self._moved = 0.0
         self._others = ThreadPoolExecutor(2)
@@ -248,16 +248,17 @@ class EventCounts:
         next_sync = np.full(len(self._size), _NEVER)
         next_sync[file[begins]] = t[begins]  # the first of each file, as it comes last here
         waiting = self._waiting
-        now = {name: np.concatenate([waiting[name], changes[name][mine]]) for name in waiting}
+        new = {**{name: changes[name][mine] for name in ("t", "file", "size")}, "n": np.ones_like(mine)}
+        now = {name: np.concatenate([waiting[name], new[name]]) for name in waiting}
         until = np.concatenate([next_sync[waiting["file"]], until])
         if len(globally):
             until = np.minimum(until, np.r_[globally, _NEVER][np.searchsorted(globally, now["t"])])
         # A sync that soon finds the write still in the open or a quiescing transaction group, so that it goes
         # through the intent log.
         synced = until - now["t"] <= TXG_NS
-        np.add.at(self.of_file["sync_writes"], now["file"][synced], 1)
+        np.add.at(self.of_file["sync_writes"], now["file"][synced], now["n"][synced])
         np.add.at(self.of_file["sync_write_bytes"], now["file"][synced], now["size"][synced])
-        self._waiting = _rows(now, ~synced & (now["t"] >= self.end - 1 - TXG_NS))
+        self._waiting = _joined(_rows(now, ~synced & (now["t"] >= self.end - 1 - TXG_NS)))
 
     def totals(self) -> pl.DataFrame:
         """Return what adds up of each file that has events, with its role."""
@@ -300,6 +301,16 @@ class EventCounts:
 
 def _rows(part: Columns, rows: npt.NDArray[Any]) -> Columns:
     return {name: values[rows] for name, values in part.items()}
+
+
+def _joined(writes: Columns) -> Columns:
+    """Return ``writes`` with neighbours of one file and one time as one row, ``n`` and ``size`` added up."""
+    if not len(writes["t"]):
+        return writes
+    others = (np.diff(writes["t"]) != 0) | (np.diff(writes["file"]) != 0)
+    first = np.r_[0, others.nonzero()[0] + 1]
+    added = {name: np.add.reduceat(writes[name], first) for name in ("size", "n")}
+    return {**_rows(writes, first), **added}
 
 
 def _by_file(part: Columns, rows: npt.NDArray[np.bool_], *names: str) -> Columns:

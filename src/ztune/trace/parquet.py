@@ -19,6 +19,8 @@ from ztune.errors import InputError, reason
 from ztune.trace import check
 from ztune.trace.columns import BEFORE_8, EVENTS
 
+PART_ROWS = 1 << 17
+
 
 def opened(path: Path, mode: str = "rb") -> pa.NativeFile:
     """Return ``path`` open for Arrow, which takes the name ``pg-12:30.trace`` for a URI of its own."""
@@ -56,7 +58,8 @@ def read(path: Path, columns: list[str] | None, files: int) -> pa.Table:
 
 
 def parts(path: Path, columns: Sequence[str], files: int) -> Iterator[pa.Table]:
-    """Give the named columns (default: all) of the events of ``path``, checked, a row group at a time.
+    """Give the named columns (default: all) of the events of ``path``, checked, a row group at a time, and of
+    a large one `PART_ROWS`.
 
     So a long recording takes no more memory than a short one. ``files``: how many the trace has. At least
     one is given, which may be empty. The next is read while one is in use.
@@ -65,28 +68,30 @@ def parts(path: Path, columns: Sequence[str], files: int) -> Iterator[pa.Table]:
     names = list(columns) or list(EVENTS.names)
     try:
         with opened(path) as file, pq.ParquetFile(file) as parquet, ThreadPoolExecutor(1) as ahead:
+            rows = itertools.chain.from_iterable(
+                parquet.iter_batches(PART_ROWS, [group], names) for group in range(parquet.num_row_groups)
+            )
 
-            def part(group: int) -> pa.Table:
-                table = _with_all(parquet.read_row_group(group, names), names)
-                _check(table, files, str(path), rows_before[group])
+            def part(before: int) -> pa.Table | None:
+                found = next(rows, None)
+                if found is None:
+                    return None
+                table = _with_all(pa.Table.from_batches([found]), names)
+                _check(table, files, str(path), before)
                 return table
 
-            groups = parquet.num_row_groups
-            sizes = (parquet.metadata.row_group(group).num_rows for group in range(groups))
-            rows_before = [0, *itertools.accumulate(sizes)]
-            if not groups:
+            if not parquet.metadata.num_rows:
                 yield EVENTS.empty_table().select(names)
                 return
-            last = None
-            coming = ahead.submit(part, 0)
-            for group in range(groups):
-                table = coming.result()
-                if group + 1 < groups:
-                    coming = ahead.submit(part, group + 1)
+            before, last = 0, None
+            coming = ahead.submit(part, before)
+            while (table := coming.result()) is not None:
+                begins, before = before, before + len(table)
+                coming = ahead.submit(part, before)
                 if "t" in names and len(table):
                     t = table.column("t")
                     if last is not None and t[0].as_py() < last:
-                        raise InputError(f"{path}: {check.unsorted(rows_before[group], t[0].as_py())}")
+                        raise InputError(f"{path}: {check.unsorted(begins, t[0].as_py())}")
                     last = t[-1].as_py()
                 yield table
     except (OSError, ValueError, pa.ArrowException) as error:
