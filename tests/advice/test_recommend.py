@@ -408,6 +408,11 @@ def test_memory_names_the_l2arc_headers() -> None:
     assert "12.0 MiB per GiB cached at recordsize 8K" in memory.sentence  # 2^30 / 8 KiB × 96 bytes
 
 
+def test_a_recording_that_was_cut_lost_no_events_before() -> None:
+    r = recommend(ev.run(), ev.trials(), manifest=ev.manifest(complete=False))
+    assert not any("lost events" in reason for reason in r.confidence.reasons)
+
+
 @pytest.mark.parametrize(
     ("changes", "words", "level"),
     [

@@ -163,6 +163,11 @@ def test_no_warning_about_drops_where_there_were_none(tmp_path: Path) -> None:
     assert "dropped" not in ztune("show", trace.path).stdout
 
 
+def test_what_a_cut_recording_has_is_not_too_low(tmp_path: Path) -> None:
+    trace = build(tmp_path / "a.trace", [], files(("/a", "data", 0)), complete=False)
+    assert "too low" not in ztune("show", trace.path).stdout
+
+
 def test_show_json(trace: Trace) -> None:
     data = json.loads(ztune("show", trace.path, "--json").stdout)
     assert data["trace"]["dropped"] == 1234

@@ -186,7 +186,7 @@ def _of_replays(doubts: _Doubts, now: Standing, chosen: LayoutResult, manifest: 
             "The trace is no longer where the run read it, so its own warnings are not repeated here."
         )
     else:
-        if manifest.dropped or not manifest.complete:
+        if manifest.dropped:
             weak.append("The trace is incomplete: the recorder lost events, so all counts are too low.")
         blind = [w for w in manifest.warnings if w.code in _BLIND - {"dropped", "incomplete", "lost-events"}]
         if blind:

@@ -175,15 +175,10 @@ def _header(console: Console, summary: Summary) -> None:
         f"{counted(manifest.events, 'event')} on {counted(len(manifest.files), 'file')}"
         f" in {manifest.duration_ns / 1e9:,.1f} s, recorded by {manifest.recorder.name}, {_when(manifest)}"
     )
-    if manifest.dropped or not manifest.complete:
-        lost = (
-            f"{manifest.dropped:,} events were dropped"
-            if manifest.dropped
-            else "the recording is not complete"
-        )
+    if manifest.dropped:
         console.print(
             Panel(
-                f"{lost}: every count and byte below is too low.",
+                f"{manifest.dropped:,} events were dropped: every count and byte below is too low.",
                 style="bold red",
                 box=box.HEAVY,
                 expand=False,
