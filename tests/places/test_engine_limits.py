@@ -92,15 +92,17 @@ def test_an_image_of_pools_in_files_needs_as_much_room_again(
     free = 3 * (work.contents + work.filler)
     monkeypatch.setattr(engine_limits, "disk_bytes", lambda _: free)
     limits(work, target.room, spec, tmp_path, "file")
-    with pytest.raises(InputError, match=r"pools of 2 layouts at once may take up to .* use fewer --jobs, a"):
+    with pytest.raises(InputError, match=r"pools of 2 layouts at once may take up to .* use fewer --jobs, -"):
         limits(work, target.room, spec, tmp_path, "file", loads=True)
     # Of one there are no fewer.
     alone = replace(target.room, jobs=1)
     monkeypatch.setattr(engine_limits, "disk_bytes", lambda _: free // 3)
     with pytest.raises(
-        InputError, match=r"pools of a layout may take up to .* free\); use a smaller --sample"
+        InputError, match=r"pools of a layout may take .* free\); use --sample 1/2 with an --arc of 128M or"
     ):
         limits(work, alone, spec, tmp_path, "file", loads=True)
+    with pytest.raises(InputError, match="use a smaller --sample"):
+        limits(work, alone, {**spec, "arc_max": 128 << 20}, tmp_path, "file", loads=True)
     limits(work, target.room, spec, tmp_path, "memory", loads=True)
 
 

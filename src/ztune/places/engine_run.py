@@ -25,6 +25,8 @@ from ztune.onhost.host.process import end_group, ends_within, signal_name
 from ztune.places import engine_limits, loaded
 from ztune.places.engine import Engine, last_line
 from ztune.places.processors import keep_on, one_processor
+from ztune.study.layout import MIN_ARC
+from ztune.units import format_size
 
 # Memory of an engine beside ARC and pool contents, bytes: itself 140 MiB, and the load's transaction groups.
 ENGINE_BYTES = 320 << 20
@@ -290,7 +292,7 @@ def limits(
         raise InputError(
             f"the pools of {f'{room.jobs} layouts at once' if room.jobs > 1 else 'a layout'} may take up to "
             f"{need >> 20} MiB, more than fits into memory or into {paths.home()} ({free >> 20} MiB, beside "
-            f"what is left free); use {'fewer --jobs, ' if room.jobs > 1 else ''}a smaller --sample or "
+            f"what is left free); use {'fewer --jobs, ' if room.jobs > 1 else ''}{_smaller(spec)} or "
             "another ZTUNE_HOME"
         )
     found: dict[str, Any] = {"memory_limit": room.each}
@@ -298,6 +300,15 @@ def limits(
     if backing == "file" or files >= _LEAST_FILES:
         found |= {"backing_dir": str(folder), "file_limit": files}
     return found
+
+
+def _smaller(spec: Mapping[str, Any]) -> str:
+    """Return how less is replayed: a sample has its part of the ARC, of which OpenZFS takes no less than
+    MIN_ARC."""
+    if int(spec["arc_max"]) >= 2 * MIN_ARC:
+        return "a smaller --sample"
+    of = 2 * int(spec.get("sample", 1))
+    return f"--sample 1/{of} with an --arc of {format_size(of * MIN_ARC)} or more"
 
 
 def memory_bytes(spec: Mapping[str, Any]) -> int:

@@ -145,15 +145,20 @@ def host_arc(manifest: Manifest) -> tuple[int | None, str]:
     (zfs(4), zfs_arc_max). Not above a quarter of this machine's memory, since the engine takes it; and more
     than all files of the trace would change nothing. A power of two, so that recordings can be compared.
     """
+    files = sum(max(f.size_start, f.size_end) for f in manifest.files if f.role is not None)
     allowed, memory = (_bytes(manifest.environment.get(name)) for name in ("arc_max", "memory"))
     if allowed:
         said = f"the recorded host allows {amount(allowed)}"
     elif memory:
         said = f"half of the recorded host's memory is {amount(memory // 2)}"
-    else:
+    elif files <= MIN_ARC:
         return None, ""
+    else:
+        return None, (
+            f"The layouts have an ARC of {format_size(MIN_ARC)}, as the recording does not tell its host's "
+            "memory: no sample can be taken with so little. --arc sets another."
+        )
     whole = allowed or memory // 2
-    files = sum(max(f.size_start, f.size_end) for f in manifest.files if f.role is not None)
     import psutil  # here, as it takes 20 ms to load
 
     here = psutil.virtual_memory().total // 4
