@@ -8,10 +8,11 @@ import shutil
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
-from unittest.mock import Mock
+from unittest.mock import MagicMock, Mock
 
 import pytest
 from click.testing import CliRunner
+from synthetic_traces import make_trace
 
 from ztune import paths
 from ztune.cli import _recording, _tune
@@ -77,6 +78,20 @@ def test_a_recording_whose_job_was_not_done_is_removed(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_role_that_the_job_does_not_use_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trace = make_trace(tmp_path / "a.trace")
+    places = {role: tmp_path / role for role in ("data", "wal", "temp")}
+    started = Mock(**{"role_paths.return_value": places, "info.return_value": {"name": "x"}})
+    monkeypatch.setattr(_recording, "running", lambda *_, **__: contextlib.nullcontext(started))
+    made = MagicMock(trace=trace)
+    monkeypatch.setattr(record, "Recording", lambda *_, **__: made)
+    _recording.record_workload(Mock(), "auto", tmp_path / "b.trace")
+    said = capsys.readouterr().err
+    assert "did nothing to files of its role temp," in said and "role data" not in said
+
+
 def test_room_is_looked_for_before_each_recording_of_a_series(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -104,6 +119,7 @@ def test_room_is_looked_for_before_each_recording_of_a_series(
 
     monkeypatch.setattr(shutil, "disk_usage", usage)
     monkeypatch.setattr(_recording, "running", running)
+    monkeypatch.setattr(_recording, "_unused", lambda *_: [])
     monkeypatch.setattr(record, "Recording", Recording)
     series = [KeptJob(((name, ""),), Mock(), tmp_path / f"{name}.trace", name) for name in ("a", "b", "c")]
     monkeypatch.setattr(recordings, "jobs", lambda *_: series)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -63,7 +63,18 @@ def record_workload(workload: Workload, recorder: str, out: Path) -> Trace:
             shutil.rmtree(out)  # no run will refer to it, and it holds blocks of content
             raise
         step("check that the job was done", 1.0)
+    for role in _unused(recording.trace, roles.values()):
+        output.warn(
+            f"the job did nothing to files of its role {role}, so nothing is known of them and no layout is "
+            "chosen for them; see that the database has them in that role's directory"
+        )
     return recording.trace
+
+
+def _unused(trace: Trace, roles: Iterable[str]) -> list[str]:
+    """Return which of ``roles`` have no event in ``trace``."""
+    files = {int(file) for part in trace.parts("file") for file in {*part["file"].tolist()}} - {-1}
+    return sorted({*roles} - {trace.manifest.files[file].role for file in files} - {NO_ROLE})
 
 
 def record_jobs(

@@ -204,6 +204,8 @@ def command(
                     found = look(window, False).model_copy(update={"files": walked[1].files})
                 # Ctrl-C ends a window, as does the end of what is observed: there is no next one.
                 if found.seconds is not None and found.seconds < window - 1:
+                    if pid is not None and not Path(f"/proc/{pid}").exists():
+                        output.note(f"process {pid} has ended, and so do the metrics of it")
                     raise KeyboardInterrupt
                 return [_answer(found)]
 
