@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable
+from typing import Any
 
 from ztune.errors import InputError
 from ztune.onhost.host import zfs_versions
@@ -102,6 +103,13 @@ def lacks(zfs: Zfs, name: str) -> frozenset[str]:
         for key, said in found.items()
         if key.startswith(prefix) and said.value == "disabled"
     )
+
+
+def facts(zfs: Zfs, name: str) -> dict[str, Any]:
+    """Return what layouts below the parent ``name`` are refused by, before the first trial: the features that
+    its pool ``lacks``, and the bytes that it has ``room`` for."""
+    room = zfs.values([name], ("available",))[name]["available"].value
+    return {"lacks": sorted(lacks(zfs, name)), "room": int(room)}
 
 
 def _check_pool(zfs: Zfs, pool: str) -> list[str]:
