@@ -114,6 +114,10 @@ class Commands:
             self._events.command(argv, process.returncode, time.monotonic() - began, last_words(text))
         return process.returncode, out.decode("utf-8", errors="replace"), text
 
+    def warn(self, text: str) -> None:
+        """Say what the reader must know of what a command could not do."""
+        self._events.warning(text)
+
     def tell(self, text: str) -> None:
         """Say what is waited for."""
         self._events.log(text, waits=True)
