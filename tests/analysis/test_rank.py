@@ -336,6 +336,9 @@ def test_a_host_that_was_busy_has_no_room_for_much_more() -> None:
         "with what else the recorded host did its processors would be at work for 110% of the recorded time; "
         "lz4 needs 100%"
     )
+    # Another recording, made while the host had less to do, tells nothing of this one.
+    busy, elsewhere = on(0.95)[1], replace(on(0.5)[0], recording="another")
+    assert names([busy, elsewhere]) == ["zstd-3", "lz4"]
     # By less than a twentieth: not held back.
     assert names(on(0.88)) == ["zstd-3", "lz4"]
 

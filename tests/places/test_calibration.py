@@ -140,9 +140,7 @@ def test_what_else_a_busy_host_did_is_added() -> None:
     assert busy(HostProcessors.of(2, {}, 4, 0.4)) == pytest.approx(0.8 + 6 / 2 / 60)
     slow = HostProcessors.like(times(2.0), OURS, 4).to_json()
     assert busy(HostProcessors.of(None, slow, 4, 0.4)) == pytest.approx(0.8 + 12 / 4 / 60)
-    # Not known, or nothing that a recorder writes.
-    for share in (None, True, "much", -0.1, 1.5):
-        assert busy(HostProcessors.of(None, {}, 4, share)) is None
+    assert busy(HostProcessors.of(None, {}, 4)) is None
 
 
 def test_an_older_engines_result_stays_as_it_is() -> None:

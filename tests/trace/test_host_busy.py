@@ -9,7 +9,7 @@ import pytest
 
 from ztune.onhost.probes import procfs
 from ztune.onhost.probes.procfs import HostCounters
-from ztune.trace.host_busy import HostBusy
+from ztune.trace.host_busy import HostBusy, recorded
 
 
 class Host:
@@ -74,3 +74,10 @@ def test_a_recorder_that_is_gone_took_nothing(monkeypatch: pytest.MonkeyPatch) -
     assert not Path(f"/proc/{2**22 + 1}").exists()
     host.goes_on(used=5, idle=15)
     assert busy.share() == pytest.approx(0.25)
+
+
+@pytest.mark.parametrize("share", [None, True, "much", -0.1, 1.5, float("nan")])
+def test_what_no_recorder_writes_is_not_known(share: object) -> None:
+    assert recorded({"cpus_busy": share}) is None
+    assert recorded({}) is None
+    assert recorded({"cpus_busy": 0.25}) == 0.25

@@ -88,19 +88,18 @@ def held(results: Sequence[LayoutResult]) -> dict[str, str]:
 
 def _crowded(needs: Sequence[tuple[LayoutResult, Need]]) -> dict[str, str]:
     """Return the layouts under which the job takes longer than under another, as the host's processors have
-    too much to do: hash → why, as a clause."""
-    if not needs:
-        return {}
-    other, theirs = min(needs, key=lambda pair: (pair[1].least / (pair[1].recorded or 1.0), pair[0].hash))
+    too much to do: hash → why, as a clause. Only those of one recording are held against each other: the host
+    was more or less busy while another was made."""
+    least: dict[str, tuple[LayoutResult, Need]] = {}
+    for pair in sorted(needs, key=lambda pair: (pair[1].least, pair[0].hash)):
+        least.setdefault(pair[0].recording, pair)
     out: dict[str, str] = {}
     for result, mine in needs:
-        if not mine.full or not mine.recorded or not theirs.recorded:
-            continue
-        longer, elsewhere = mine.least / mine.recorded, theirs.least / theirs.recorded
-        if longer > elsewhere * (1 + LONGER):
+        other, theirs = least[result.recording]
+        if mine.full and mine.recorded and mine.least > theirs.least * (1 + LONGER):
+            share, instead = (units.show(n.least / mine.recorded, "share") for n in (mine, theirs))
             out[result.hash] = (
-                f"with what else the recorded host did its processors would be at work for "
-                f"{units.show(longer, 'share')} of the recorded time; {other.name} needs "
-                f"{units.show(elsewhere, 'share')}"
+                f"with what else the recorded host did its processors would be at work for {share} of the "
+                f"recorded time; {other.name} needs {instead}"
             )
     return out

@@ -236,16 +236,13 @@ class HostProcessors:
 
     @classmethod
     def of(
-        cls, cores: int | None, kept: Mapping[str, Any], recorded: Any, busy: Any = None
+        cls, cores: int | None, kept: Mapping[str, Any], recorded: Any, busy: float | None = None
     ) -> HostProcessors:
         """Return the host of a run: ``kept`` of its calibration (``to_json``; empty: this machine's speed),
         ``cores`` as asked for, else as calibrated, else as ``recorded``, else this machine's. ``busy``: the
-        share of the recorded ones that was in use, if a number."""
+        share of the recorded ones that was in use."""
         known = (
             recorded if isinstance(recorded, int) and not isinstance(recorded, bool) and recorded > 0 else 0
-        )
-        share = (
-            busy if isinstance(busy, int | float) and not isinstance(busy, bool) and 0 <= busy <= 1 else None
         )
         return cls(
             cores or kept.get("cores") or known or os.cpu_count() or 1,
@@ -253,7 +250,7 @@ class HostProcessors:
             kept.get("times"),
             kept.get("rates", ()),
             known,
-            share,
+            busy,
         )
 
     def to_json(self) -> dict[str, Any]:

@@ -240,7 +240,7 @@ class Replay:
         # A joint replay's jobs have rates of their own, and a sample's threads make some of their calls only.
         self._closed = closed and inputs is None and rate.of == 1 and unpaced(trace)
         known = trace.manifest.environment
-        self._host = HostProcessors.of(cores, processor or {}, known.get("cpus"), known.get(host_busy.KEY))
+        self._host = HostProcessors.of(cores, processor or {}, known.get("cpus"), host_busy.recorded(known))
         self._touched: dict[tuple[int, ...], int] = {}
 
     def check(self, study: Study, layout: Layout) -> None:

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from ztune.onhost.probes import procfs
 
 KEY = "cpus_busy"
 """Where a trace's ``environment`` keeps the share of all its ``cpus`` that was in use."""
+
+
+def recorded(environment: Mapping[str, Any]) -> float | None:
+    """Return the share that the ``environment`` of a trace has; None where it has none, or no share."""
+    share = environment.get(KEY)
+    known = isinstance(share, int | float) and not isinstance(share, bool) and 0 <= share <= 1
+    return share if known else None
 
 
 class HostBusy:

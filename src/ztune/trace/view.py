@@ -15,7 +15,7 @@ from rich.table import Table
 
 from ztune.onhost.latency import tells
 from ztune.output import Console, Text
-from ztune.trace import extent
+from ztune.trace import extent, host_busy
 from ztune.trace.figures import NO_ROLE, PAGE, GroupSummary, Rates, Summary, Transfers
 from ztune.trace.manifest import Compressibility, Manifest
 from ztune.trace.propose import RoleProposal
@@ -174,6 +174,7 @@ def _header(console: Console, summary: Summary) -> None:
     console.print(
         f"{counted(manifest.events, 'event')} on {counted(len(manifest.files), 'file')}"
         f" in {manifest.duration_ns / 1e9:,.1f} s, recorded by {manifest.recorder.name}, {_when(manifest)}"
+        f"{_busy(manifest)}"
     )
     if manifest.dropped or not manifest.complete:
         lost = (
@@ -201,6 +202,12 @@ def _header(console: Console, summary: Summary) -> None:
         console.print(Text.assemble(("warning:", "yellow"), f" {warning.message}{times}"))
     if summary.global_syncs:
         console.print(f"{summary.global_syncs:,} calls of sync or syncfs, which concern all files")
+
+
+def _busy(manifest: Manifest) -> str:
+    """Return how much of its processors was in use on the recording's host, where the trace says it."""
+    share = host_busy.recorded(manifest.environment)
+    return "" if share is None else f", on a host whose processors were {share:.0%} in use"
 
 
 def _when(manifest: Manifest) -> str:
