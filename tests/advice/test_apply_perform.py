@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import textwrap
@@ -280,8 +281,50 @@ def test_undo_leaves_alone_what_others_changed(machine: Machine, tmp_path: Path)
     taken = undo(read_undo(path), Host(), lambda _: None, yes=True)
     assert taken.done == ("zfs inherit compression tank/pg",)
     assert any("recordsize of tank/pg is 64K (local), not the 16K" in text for text in taken.left)
-    assert sum("does not exist" in text for text in taken.left) == 3
+    (gone,) = [text for text in taken.left if "tank/pg/wal" in text]
+    assert gone.startswith("tank/pg/wal is not there, nor under another name: it is destroyed, or its pool")
     assert machine.local("tank/pg")["recordsize"] == "65536"
+
+
+def test_undo_finds_what_was_renamed(machine: Machine, tmp_path: Path) -> None:
+    """It said three times that a dataset does not exist, and that there was nothing to take back."""
+    path = tmp_path / "u.json"
+    do(planned(), path)
+
+    def rename(state: dict[str, Any], old: str, new: str) -> None:
+        state["datasets"][new] = state["datasets"].pop(old)
+
+    machine.change(lambda state: rename(state, "tank/pg/wal", "tank/pg/log"))
+    twin = machine.datasets()["tank/pg/log"]
+    machine.change(lambda state: state["datasets"].update({"tank/pg/copy": twin}))
+    (said,) = undo(read_undo(path), Host(), lambda _: None, yes=False).left
+    assert said == "tank/pg/wal is not there, and tank/pg/log and tank/pg/copy have its guid"
+    machine.change(lambda state: state["datasets"].pop("tank/pg/copy"))
+    new = {"type": "filesystem", "guid": "77"}
+    machine.change(lambda state: state["datasets"].update({"tank/pg/wal": new}))
+    (said,) = undo(read_undo(path), Host(), lambda _: None, yes=False).left
+    assert said == (
+        "tank/pg/wal is another dataset than the one that was changed; that one is tank/pg/log now"
+    )
+    machine.change(lambda state: state["datasets"].pop("tank/pg/wal"))
+    taken = undo(read_undo(path), Host(), lambda _: None, yes=True)
+    assert taken.left == () and sum(command.endswith(" tank/pg/log") for command in taken.done) == 3
+    assert machine.local("tank/pg/log") == {}
+
+
+def test_what_another_user_could_have_written_is_not_taken_back(machine: Machine, tmp_path: Path) -> None:
+    """Root set what a file of nobody's in /tmp said, such as sync=disabled."""
+    path = tmp_path / "u.json"
+    do(planned(), path)
+    path.chmod(0o666)
+    with pytest.raises(InputError, match="another user could have written"):
+        read_undo(path)
+    path.chmod(0o644)
+    assert read_undo(path).changes
+    if os.geteuid() == 0:
+        os.chown(path, 12345, 12345)
+        with pytest.raises(InputError, match="another user could have written"):
+            read_undo(path)
 
 
 @pytest.mark.parametrize(

@@ -768,6 +768,17 @@ def test_without_rights(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         LiveObservation(choose(pid=os.getpid())).__enter__()
 
 
+def test_what_was_asked_of_the_kernels_counts_is_said_to_be_lost(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """`--sample 1/16` on a kernel without type information changed nothing, and nothing said so."""
+    monkeypatch.setattr(kernel, "BTF", tmp_path / "no-btf")
+    for options, said in (({"sample": 16}, True), ({"all_calls": True}, True), ({}, False)):
+        with LiveObservation(choose(pid=os.getpid()), **options) as live:
+            limits = live.finish().limits
+        assert any("--sample and --calls are about calls" in text for text in limits) == said
+
+
 def test_without_the_program(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("ZTUNE_OBSERVER", str(tmp_path / "none"))
     monkeypatch.setattr(kernel, "BTF", tmp_path)

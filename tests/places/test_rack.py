@@ -8,12 +8,14 @@ import pytest
 from fake_place import study
 from invoked import invoke
 
+from ztune.databases import registry
 from ztune.errors import InputError
 from ztune.places import named, rack
 from ztune.places.placing import Placing
 from ztune.places.rack import Rack
 from ztune.runs import refusals
 from ztune.runs.at_work import Hosts
+from ztune.runs.plan import workload_job
 
 GOOD = """
 [[host]]
@@ -103,5 +105,6 @@ def test_where_pools_go_is_said_in_the_file_alone(tmp_path: Path) -> None:
 def test_a_host_is_named_where_a_layout_can_not_be_placed(tmp_path: Path) -> None:
     text = '[[host]]\non = "ssh://db1"\ndisks = { other = ["/dev/sdb"] }\n'
     hosts = Hosts(rack.read(written(tmp_path, text)))
+    job = workload_job(registry.make("fio", {}))
     with pytest.raises(InputError, match=r'^ssh://db1: layout "base" of study .* needs 1 data disk'):
-        refusals.check_there(hosts, hosts.all[0], study(), study().layout)
+        refusals.check_there(hosts, hosts.all[0], study(), study().layout, job)

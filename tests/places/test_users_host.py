@@ -6,11 +6,15 @@ from pathlib import Path
 
 import pytest
 
+from ztune.databases import registry
 from ztune.errors import InputError, ZtuneError
 from ztune.places import users_host
 from ztune.places.local import Local
 from ztune.places.placing import Placing
 from ztune.places.users_host import UsersHost
+from ztune.runs import refusals
+from ztune.runs.at_work import Hosts
+from ztune.runs.plan import workload_job
 from ztune.study import generic
 from ztune.study.layout import with_settings
 
@@ -33,7 +37,7 @@ def test_a_dataset_that_can_have_no_trial_is_refused_before_any_begins(
     answer = (1, "", "ztune-trial: zfs get failed")
     with pytest.raises(ZtuneError, match=r"^zfs get failed$"):
         place.check_placing()
-    answer = (0, '{"ssd": {"lacks": []}, "tank/x": {"lacks": ["zstd_compress"]}}', "")
+    answer = (0, '{"ssd": {"lacks": [], "room": 9}, "tank/x": {"lacks": ["zstd_compress"], "room": 9}}', "")
     place.check_placing()
     place.check_placing()
     assert asked == [["parents", "ssd", "tank/x"]] * 3, "a host that has answered is asked no more"
@@ -45,13 +49,39 @@ def test_a_layout_that_an_old_pool_has_no_feature_for_is_refused(
     place = Local(Placing(parents={"*": "tank/x"}))
     here = {"openzfs": {"kernel": "2.3.2"}, "tools": {"zfs": "/sbin/zfs", "zpool": "/sbin/zpool"}}
     monkeypatch.setattr(place, "about_host", lambda: here)
-    said = '{"tank/x": {"lacks": ["allocation_classes", "zstd_compress"]}}'
+    said = '{"tank/x": {"lacks": ["allocation_classes", "zstd_compress"], "room": 9}}'
     monkeypatch.setattr(users_host, "ask", lambda *_: (0, said, ""))
     base = generic.build({"data"})
     place.check(base, base.layout)
     zstd = with_settings(base.layout, {"data.compression": "zstd-3"}, "zstd")
     with pytest.raises(InputError, match='layout "zstd": compression=zstd-3 needs the feature zstd_compress'):
         place.check(base, zstd)
+
+
+def test_a_database_that_is_larger_than_its_parents_room_is_refused(
+    monkeypatch: pytest.MonkeyPatch, home: Path
+) -> None:
+    """Each trial was refused for it, after the database was made: 400 MiB below a quota of 100."""
+    said = '{"tank/x": {"lacks": [], "room": 104857600}}'
+    monkeypatch.setattr(users_host, "ask", lambda *_: (0, said, ""))
+    layout = generic.build({"data", "wal"}).layout
+    place = Local(Placing(parents={"*": "tank/x"}))
+    place.check_room(layout, {"data": 90 << 20, "wal": 10 << 20, "not of the layout": 1 << 40})
+    place.check_room(layout, {})
+    with pytest.raises(InputError, match=r'^parent "tank/x" has 100\.0 MiB left, by its quota or its pool'):
+        place.check_room(layout, {"data": 90 << 20, "wal": 11 << 20})
+    Local(Placing(files="/big")).check_room(layout, {"data": 1 << 50})
+
+
+def test_a_run_asks_how_much_room_its_database_takes(monkeypatch: pytest.MonkeyPatch, home: Path) -> None:
+    place = Local(Placing(parents={"*": "tank/x"}))
+    monkeypatch.setattr(Local, "check", lambda *_: None)
+    monkeypatch.setattr(users_host, "ask", lambda *_: (0, '{"tank/x": {"lacks": [], "room": 1048576}}', ""))
+    study = generic.build({"data", "wal"})
+    hosts = Hosts(place)
+    job = workload_job(registry.make("sqlite", {"size": "400M"}))
+    with pytest.raises(InputError, match=r"has 1\.0 MiB left.* takes about [34]\d\d\.\d MiB"):
+        refusals.check_there(hosts, hosts.all[0], study, study.layout, job)
 
 
 def test_what_makes_its_own_pools_has_no_parent_to_ask_for(monkeypatch: pytest.MonkeyPatch) -> None:

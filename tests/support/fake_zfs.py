@@ -142,6 +142,9 @@ def main(argv: list[str]) -> None:
                 value, source = lookup(state, each, prop)
                 row = {"name": each, "property": prop, "value": value, "source": source}
                 print("\t".join(row[c] for c in columns))
+    elif (program, verb, words[-1]) == ("zfs", "list", "name,guid"):
+        for name, dataset in state["datasets"].items():
+            print(f"{name}\t{dataset['guid']}")
     elif (program, verb) == ("zfs", "list"):
         if words[-1] not in state["datasets"]:
             die(f"cannot open '{words[-1]}': dataset does not exist")

@@ -131,6 +131,12 @@ def write_undo(undo: UndoFile, path: Path) -> None:
 def read_undo(path: Path) -> UndoFile:
     """Return the undo file at ``path``. Raises InputError with one sentence."""
     try:
+        found = path.stat()
+        if found.st_uid not in (0, os.geteuid(), *files.callers()) or found.st_mode & 0o002:
+            raise InputError(
+                f"another user could have written {path}, and what it says would be set here; read it, and "
+                "name a copy of yours"
+            )
         raw: Any = json.loads(files.read(path))
     except OSError as error:
         raise InputError(f"{path} can't be read: {error.strerror}") from None
@@ -276,13 +282,22 @@ def _check_back(host: Host, setting: PropertyChange) -> None:
 def undo(file: UndoFile, host: Host, say: Say, *, yes: bool) -> Undone:
     """Take back the changes of ``file``, newest first; without ``yes`` only say which commands that takes.
 
-    What someone changed since, and datasets that are gone or new under the old name, are left alone. A change
-    that can't be taken back does not keep the others from being.
+    What someone changed since is left alone, and so is a dataset that is new under the old name; one that was
+    renamed is found by its guid. A change that can't be taken back does not keep the others from being.
     """
     done: list[PropertyChange] = []
     left: list[str] = []
     as_before = 0
+    called: dict[str, str] = {}
+    for entry in {entry.dataset: entry for entry in file.changes}.values():
+        try:
+            called[entry.dataset] = _name_now(host, entry)
+        except ZtuneError as error:
+            left.append(str(error))
     for entry in reversed(file.changes):
+        if entry.dataset not in called:
+            continue
+        entry = entry.model_copy(update={"dataset": called[entry.dataset]})
         setting = entry.setting
         try:
             now = current(host, entry.dataset, entry.name)
@@ -311,6 +326,27 @@ def undo(file: UndoFile, host: Host, say: Say, *, yes: bool) -> Undone:
         except ZtuneError as error:
             left.append(str(error))
     return Undone(tuple(shlex.join(s.undo) for s in done), tuple(left), as_before)
+
+
+def _name_now(host: Host, entry: UndoEntry) -> str:
+    """Return what the dataset that was changed is called by now. Raises ZtuneError where nothing is it, or
+    what has its former name is another one."""
+    listed = host.run(["zfs", "list", "-Hp", "-t", "filesystem,volume", "-o", "name,guid"])
+    guids = dict(line.split("\t") for line in listed.splitlines())
+    names = [name for name, guid in guids.items() if guid == entry.guid]
+    if entry.dataset in names:
+        return entry.dataset
+    if entry.dataset in guids:
+        now = f"; that one is {' or '.join(names)} now" if names else ""
+        raise ZtuneError(f"{entry.dataset} is another dataset than the one that was changed{now}")
+    if not names:
+        raise ZtuneError(
+            f"{entry.dataset} is not there, nor under another name: "
+            "it is destroyed, or its pool is not imported"
+        )
+    if len(names) > 1:
+        raise ZtuneError(f"{entry.dataset} is not there, and {' and '.join(names)} have its guid")
+    return names[0]
 
 
 def _is_as_before(entry: UndoEntry, now: HostProperty) -> bool:

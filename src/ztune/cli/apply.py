@@ -189,7 +189,7 @@ def _undo(path: Path, on: str, via: list[str], yes: bool) -> int:
     elif undone.done:
         output.echo(f"Taken back: {len(undone.done)} of {counted(len(file.changes), 'change')}.")
     else:
-        output.echo("There was nothing to take back.")
+        output.echo("Nothing was taken back." if undone.left else "There was nothing to take back.")
     return 1 if undone.left and yes else 0
 
 

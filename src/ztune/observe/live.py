@@ -20,7 +20,7 @@ from ztune.errors import ZtuneError
 from ztune.observe import roles_by_use
 from ztune.observe.live_groups import MOST_FILES, NO_ROLE, FilePlace, Grouped, calls, group
 from ztune.observe.live_kernel import KernelReading, ObserverSession, SeenFile, Unfit
-from ztune.observe.live_proc import LOST, LOST_ENDED, LOST_FILES, LOST_RIGHTS, ProcSession
+from ztune.observe.live_proc import LOST, LOST_ENDED, LOST_FILES, LOST_OPTIONS, LOST_RIGHTS, ProcSession
 from ztune.observe.model import PIECE_S, Group, Observation, ObservedTransfers
 from ztune.observe.subjects import ObservedSubject
 from ztune.observe.system import interrupts as read_interrupts
@@ -242,6 +242,8 @@ class LiveObservation:
     def _seen_by_proc(self, proc: ProcSession, found: Observation) -> None:
         io = proc.io()
         limits = [f"{LOST} Why: {self._why_proc}.", LOST_ENDED]
+        if self._sample > 1 or self._all_calls:
+            limits.append(LOST_OPTIONS)
         if proc.io_denied:
             limits.append(LOST_RIGHTS)
         if self.subject.by_files:

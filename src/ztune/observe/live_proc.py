@@ -19,6 +19,7 @@ LOST = (
 LOST_ENDED = (
     "What a process did between the last look at /proc, once a second or rarer, and its end is not counted."
 )
+LOST_OPTIONS = "--sample and --calls are about calls that the kernel counts: they changed nothing."
 LOST_FILES = (
     "The processes are those that were found with a file open there; "
     "their calls on other files are counted too."

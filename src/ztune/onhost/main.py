@@ -68,7 +68,7 @@ def _parents(names: list[str]) -> int:
     # Commands and warnings are no part of this answer: each trial says them.
     zfs = Zfs(Commands(Events(io.StringIO())))
     parents.check(zfs, names)
-    print(json.dumps({name: {"lacks": sorted(parents.lacks(zfs, name))} for name in names}), flush=True)
+    print(json.dumps({name: parents.facts(zfs, name) for name in names}), flush=True)
     return 0
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
 from ztune.errors import InputError, ZtuneError
+from ztune.onhost.host import room
 from ztune.onhost.properties import feature_of, lacks_feature
 from ztune.places import bundle
 from ztune.places.about import said_of_host
@@ -29,8 +31,8 @@ class UsersHost(Place):
         self._before: tuple[str, ...] = ()
         """The words that make a command root's."""
         self._about: dict[str, Any] | None = None
-        self._lacks: dict[str, set[str]] = {}
-        """Dataset that is named → the features that its pool has disabled, as the host said."""
+        self._parents: dict[str, dict[str, Any]] = {}
+        """Dataset that is named → what the host said of it: ``ztune.onhost.trial.parents.facts``."""
 
     def about_host(self) -> dict[str, Any]:
         """Return what the trial program says of the host."""
@@ -50,20 +52,40 @@ class UsersHost(Place):
         for dataset in layout.datasets if self.placing.parents else ():
             parent = self.place_spec(layout)["parents"][dataset.pool]
             for name, value in dataset.properties.items():
-                if (need := feature_of(name, value)) in self._lacks[parent]:
+                if (need := feature_of(name, value)) in self._parents[parent]["lacks"]:
                     said = lacks_feature(name, value, need, parent.partition("/")[0])
                     raise InputError(f'layout "{layout.name}": {said}')
 
     def check_placing(self) -> None:
         """Raise InputError where no trial can work below one of the datasets that are named."""
         parents = sorted(set(self.placing.parents.values()))
-        if not parents or self._lacks:
+        if not parents or self._parents:
             return
         code, out, errors = ask(self, ["python3", self.put(bundle.build()), "parents", *parents])
         if code != 0:
             said = errors.splitlines()[-1].removeprefix("ztune-trial: ") if errors else f"exit code {code}"
             raise InputError(said) if code == InputError.exit_code else ZtuneError(said)
-        self._lacks = {name: set(one["lacks"]) for name, one in json.loads(out.splitlines()[-1]).items()}
+        self._parents = json.loads(out.splitlines()[-1])
+
+    def check_room(self, layout: Layout, needs: Mapping[str, int]) -> None:
+        """Raise InputError where a dataset that is named has no room for what goes below it.
+
+        ``needs``: bytes that each role will take, as far as the job can tell.
+        """
+        if not self.placing.parents:
+            return
+        self.check_placing()
+        parents = self.place_spec(layout)["parents"]
+        total: dict[str, int] = {}
+        for role, size in needs.items():
+            if (dataset := layout.dataset_of(role)) is not None:
+                total[parents[dataset.pool]] = total.get(parents[dataset.pool], 0) + size
+        for parent, size in total.items():
+            if size > (left := self._parents[parent]["room"]):
+                raise InputError(
+                    f'parent "{parent}" has {room.about(left)} left, by its quota or its pool; the database '
+                    f"takes about {room.about(size)}: name a roomier one, or take less data"
+                )
 
     def describe(self) -> dict[str, Any]:
         """Return the environment record."""

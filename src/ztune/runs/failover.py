@@ -197,7 +197,7 @@ class Failover:
         if going.hosts.rack is not None and host.usable:
             try:
                 for layout in going.layouts:
-                    check_there(going.hosts, host, going.run.resolved_study, layout)
+                    check_there(going.hosts, host, going.run.resolved_study, layout, going.job)
             except (InputError, MissingError) as error:
                 host.doing = "out"
                 going.warn(f"{host.label} is not used: {error}")

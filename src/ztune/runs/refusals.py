@@ -7,7 +7,9 @@ from typing import Any
 
 from ztune import __version__
 from ztune.errors import InputError
+from ztune.onhost.host.room import needed_by
 from ztune.onhost.jobs import registry as jobs
+from ztune.places.users_host import UsersHost
 from ztune.runs import at_work
 from ztune.runs.at_work import HostAtWork, Hosts
 from ztune.runs.follow import ScreenedPrior
@@ -41,10 +43,13 @@ def require_same(run: Run, now: Mapping[str, str], where: str) -> None:
             )
 
 
-def check_there(hosts: Hosts, host: HostAtWork, study: Study, layout: Layout) -> None:
-    """Raise InputError, MissingError if ``layout`` can't be tried on ``host``, which they name."""
+def check_there(hosts: Hosts, host: HostAtWork, study: Study, layout: Layout, job: RunJob) -> None:
+    """Raise InputError, MissingError if ``job`` can't be tried in ``layout`` on ``host``, which they name."""
     try:
         host.place.check(study, layout)
+        if isinstance(host.place, UsersHost):
+            params = job.under(layout, study.layout).params
+            host.place.check_room(layout, needed_by(jobs.get(job.name)(params, layout.database)))
     except InputError as error:
         raise error if hosts.rack is None else InputError(f"{host.place.name}: {error}") from None
 
@@ -60,7 +65,7 @@ def possible(
         try:
             check_settings(job.under(layout, study.layout), layout)
             for host in hosts.up:
-                check_there(hosts, host, study, layout)
+                check_there(hosts, host, study, layout, job)
         except InputError as error:
             refused[layout.name] = error
             return False

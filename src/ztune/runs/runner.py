@@ -101,7 +101,7 @@ def start(store: Store, request: Request, observer: Observer | None = None) -> R
             hosts = up.enter_context(Hosts(request.place))
             for host in hosts.up:
                 for layout in layouts:
-                    refusals.check_there(hosts, host, study, layout)
+                    refusals.check_there(hosts, host, study, layout, request.job)
             there = hosts.up[0].place.about_host()
         if prior is not None:
             prior = refusals.possible(prior, study, request.job, hosts, watcher)
@@ -178,7 +178,7 @@ def resume(
                     host.doing = "away"
             for host in hosts.up:
                 for layout in layouts:
-                    refusals.check_there(hosts, host, run.resolved_study, layout)
+                    refusals.check_there(hosts, host, run.resolved_study, layout, job)
         runner.going.run = store.resume_run(run.id)
         return runner.go()
 

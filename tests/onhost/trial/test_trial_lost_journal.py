@@ -14,7 +14,7 @@ from ztune.onhost.host.home import RunHome
 from ztune.onhost.host.zfs import Value
 from ztune.onhost.trial import clean
 from ztune.onhost.trial.door import RUN, TRIAL, Door
-from ztune.onhost.trial.journal import NAME, Thing
+from ztune.onhost.trial.journal import NAME, Journal, Thing
 
 
 class FakeZfs:
@@ -38,25 +38,36 @@ def test_what_a_journal_knows_of_is_not_listed_beside_it(
 ) -> None:
     """A trial that runs has a journal: to say that ``clean`` destroys its datasets would be wrong."""
     zfs: Any = FakeZfs(tmp_path)
-    journal = RunHome(tmp_path, "r").believed / "r-1" / NAME
-    journal.parent.mkdir(parents=True)
-    journal.touch()
+    journal = journal_of(tmp_path, "r-1")
+    journal.make("datasets:main", "datasets", root="tank/ztune-r-1", names=["tank/ztune-r-1"])
     monkeypatch.setattr(clean, "Zfs", lambda _commands: zfs)
     monkeypatch.setattr(clean, "module_version", lambda: "2.3.2")
     monkeypatch.setattr(clean, "runs", lambda _state: [])
     left = clean.listing(tmp_path, Events(io.StringIO()))["datasets"]
     assert left == [{"name": "tank/ztune-r-2", "run": "r", "trial": "r-2"}]
+    # Its pool was not imported when it was to be removed; what else the trial left is refused still.
+    journal.append("removed", id="datasets:main")
+    journal.close()
+    left = clean.listing(tmp_path, Events(io.StringIO()))["datasets"]
+    assert [one["trial"] for one in left] == ["r-1", "r-2"]
+
+
+def journal_of(state: Path, trial: str) -> Journal:
+    """Begin the journal of a trial of the run "r"."""
+    home = RunHome(state, "r").believed / trial
+    home.mkdir(parents=True, mode=0o700)
+    return Journal.create(home / NAME, run="r", trial=trial, token="", about={})
 
 
 class LostZfs(FakeZfs):
-    """One dataset of a trial, whose journal is lost; it is there until it is destroyed."""
+    """Datasets of a trial below two parents, whose journal is lost; each is there until it is destroyed."""
 
     def __init__(self, state: Path) -> None:
         super().__init__(state)
-        self.there = True
+        self.there = ["tank/ztune-r-1", "fast/ztune-r-1"]
 
     def with_property(self, _name: str) -> dict[str, str]:
-        return {"tank/ztune-r-1": self.state} if self.there else {}
+        return dict.fromkeys(self.there, self.state)
 
     def tree(self, name: str, _wanted: tuple[str, ...]) -> dict[str, dict[str, Value]]:
         return {name: {"mounted": Value("no", "-")}}
@@ -66,14 +77,13 @@ def test_with_what_has_no_journal_its_directories_go_too_and_what_is_not_known_i
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Empty directories stayed, an empty home was refused, and the ARC kept the trial's size, for all pools
-    of the host, while it was said that all was gone.
+    of the host, while it was said that all was gone. Later it was said once for each dataset.
     """
     state = tmp_path / "state"
     zfs: Any = LostZfs(state)
 
     def destroy(_door: Door, thing: Thing) -> None:
-        assert thing.facts["root"] == "tank/ztune-r-1"
-        zfs.there = False
+        zfs.there.remove(thing.facts["root"])
 
     where = RunHome(state, "r")
     (where.places / "r-1" / "mnt" / "zt-tank" / "data").mkdir(parents=True)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from ztune.errors import InputError
-from ztune.onhost.host.zfs import Value
+from ztune.onhost.host.zfs import Value, parse_status
 from ztune.onhost.layout import Dataset
 from ztune.onhost.trial import parents
 from ztune.onhost.trial.kernel_pools import KernelPools
@@ -19,13 +20,35 @@ VALUES = {
 }  # fmt: skip
 
 
+STATUS = """  pool: tank
+ state: ONLINE
+  scan: {}
+\t0B / 302M scanned, 0B / 302M issued
+config:
+
+\tNAME          STATE     READ WRITE CKSUM
+\ttank          ONLINE       0     0     0
+\t  mirror-0    ONLINE       0     0     0
+\t    d0        ONLINE       0     0     0{}
+\t    d3        ONLINE       0     0     0
+
+errors: No known data errors
+"""
+"""What `zpool status tank` says, with its scan and what it adds to a device."""
+AT_WORK = "{} in progress since Tue Dec  1 02:45:01 2026"
+DONE = "{} repaired 0B in 00:00:53 with 0 errors on Tue Dec  1 02:46:46 2026"
+
 POOL = {"health": "ONLINE", "readonly": "off", "capacity": "10"}
 
 
 def zfs(values: dict[str, Any], pool: dict[str, str]) -> Any:
     """A host with these datasets, and one pool."""
     said = {name: Value(text, "-") for name, text in pool.items()}
-    return SimpleNamespace(values=lambda _names, _wanted: values, pool_values=lambda _name, _wanted: said)
+    return SimpleNamespace(
+        values=lambda _names, _wanted: values,
+        pool_values=lambda _name, _wanted: said,
+        upkeep=lambda _name: parse_status(STATUS.format(pool.get("scan", "none requested"), "")),
+    )
 
 
 def check(pool: dict[str, str] | None = None, **changes: str) -> list[str]:
@@ -81,6 +104,44 @@ def test_a_pool_that_is_not_as_it_was_bought_is_said() -> None:
     assert check() == []
     assert check({"health": "DEGRADED"})[0].startswith("pool tank is DEGRADED: ")
     assert check({"capacity": "95"})[0].startswith("pool tank is 95 % full: ")
+
+
+def test_a_pool_that_is_scrubbed_or_resilvered_is_said_before_the_first_trial() -> None:
+    """It was not: a resilver by `zpool attach` leaves a pool ONLINE, and made one layout 20 times as fast as
+    another."""
+    for work in ("scrub", "resilver", "resilver (mirror-0)"):
+        (one,) = check({"scan": AT_WORK.format(work)})
+        assert one.startswith(f"pool tank: {work} in progress: what is measured is not what")
+    assert check({"scan": DONE.format("scrub")}) == check({"scan": "scrub paused since Tue Dec  1"}) == []
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        (AT_WORK.format("resilver"), AT_WORK.format("resilver"), ["pool tank: resilver in progress"]),
+        (AT_WORK.format("scrub"), DONE.format("scrub"), ["pool tank: scrub in progress"]),
+        ("none requested", AT_WORK.format("scrub"), ["pool tank: scrub in progress"]),
+        ("none requested", DONE.format("scrub"), ["pool tank: while it was measured, a scrub or resilver "]),
+        (DONE.format("scrub"), DONE.format("scrub"), []),
+    ],
+)
+def test_what_a_pool_did_while_it_was_measured_is_said_once(before: str, after: str, said: list[str]) -> None:
+    looks = [parse_status(STATUS.format(one, "")) for one in (before, after)]
+    found = parents.disturbed("tank", *looks)
+    assert len(found) == len(said) and all(map(str.startswith, found, said))
+
+
+def test_a_device_that_goes_away_while_a_pool_is_measured_is_said() -> None:
+    whole = parse_status(STATUS.format("none requested", ""))
+    (one,) = parents.disturbed("tank", whole, replace(whole, health="DEGRADED"))
+    assert one.startswith("pool tank was ONLINE when the measure began and DEGRADED at its end: ")
+
+
+def test_trimming_evacuating_and_growing_are_work_too() -> None:
+    assert parse_status(STATUS.format("none requested", "  (trimming)")).works == ("trimming",)
+    for line in ("remove: Evacuation of mirror-1", "expand: expansion of raidz1-0"):
+        text = STATUS.format("none requested", "").replace("config:", f"{line} in progress since Tue Dec  1")
+        assert parse_status(text).works == (line.partition(": ")[2],)
 
 
 def test_what_the_layout_does_not_say_is_said_where_it_is_not_the_default() -> None:

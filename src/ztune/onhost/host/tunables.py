@@ -149,7 +149,8 @@ def _set_arc(low: int, high: int) -> None:
 def restore(facts: Mapping[str, Any]) -> list[str]:
     """Put back what ``apply`` set, wholly or in part; return a sentence for each parameter left alone.
 
-    A parameter that has neither the previous value nor ours was changed by somebody else and stays.
+    A parameter that has neither the previous value nor ours was changed by somebody else and stays: by the
+    administrator, or by the clean-up of another trial that was dead, too.
     """
     left = []
     previous, new = facts["previous"], facts["new"]
@@ -160,7 +161,7 @@ def restore(facts: Mapping[str, Any]) -> list[str]:
         if now is None:
             continue  # the module is gone, and its settings with it
         if now not in (value, new[name], *passing.get(name, ())):
-            left.append(f"tunable {name}: left alone: somebody set it to {now} while the trial ran")
+            left.append(f"tunable {name} stays {now}: somebody set it to that since the trial did")
             arc_ours = arc_ours and name not in passing
         elif name not in passing and now != value:
             write(name, value)

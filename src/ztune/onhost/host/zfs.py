@@ -18,6 +18,10 @@ from ztune.onhost.host.process import ends_with_us
 _STILL_S = 60.0
 """A command that runs for so long says that it does, and each time as long again: limits are hours on a slow
 host, and who waits for a trial must see what it waits for."""
+_IN_PROGRESS = re.compile(r"^ *(?:scan|remove|expand): (?P<work>.+) in progress\b", re.MULTILINE)
+_LAST_SCAN = re.compile(r"^ *scan: (?P<said>.+)", re.MULTILINE)
+_LEAF_WORK = re.compile(r"\((?P<work>initializing|trimming)\)")
+"""As zpool_main.c prints them: "scan: scrub in progress since …", "sdb ONLINE 0 0 0  (trimming)"."""
 _SYSTEM = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
 
 
@@ -110,6 +114,10 @@ class Commands:
             self._events.command(argv, process.returncode, time.monotonic() - began, last_words(text))
         return process.returncode, out.decode("utf-8", errors="replace"), text
 
+    def warn(self, text: str) -> None:
+        """Say what the reader must know of what a command could not do."""
+        self._events.warning(text)
+
     def tell(self, text: str) -> None:
         """Say what is waited for."""
         self._events.log(text, waits=True)
@@ -154,6 +162,25 @@ class Value:
     value: str
     source: str
     """local, default, inherited from NAME, received, or "-"."""
+
+
+@dataclass(frozen=True, slots=True)
+class Upkeep:
+    """What a pool does of itself, beside what is asked of it."""
+
+    health: str
+    works: tuple[str, ...]
+    """What is in progress: "scrub", "resilver", "trimming"."""
+    last: str
+    """What ``zpool status`` says of its last scrub or resilver, which changes with each."""
+
+
+def parse_status(text: str) -> Upkeep:
+    """Return what ``zpool status POOL`` says of its upkeep."""
+    health = re.search(r"^ *state: (\S+)", text, re.MULTILINE)
+    last = _LAST_SCAN.search(text)
+    works = [*_IN_PROGRESS.findall(text), *_LEAF_WORK.findall(text)]
+    return Upkeep(health[1] if health else "", tuple(dict.fromkeys(works)), last["said"] if last else "")
 
 
 def parse_get(text: str) -> dict[str, dict[str, Value]]:
@@ -227,6 +254,10 @@ class Zfs:
                 return {}
             raise ZtuneError(f"pool {name}: {last_words(err)}")
         return parse_get(out).get(name, {})
+
+    def upkeep(self, pool: str) -> Upkeep:
+        """Return what a pool does of itself at the moment."""
+        return parse_status(self.run(["zpool", "status", pool]))
 
     def tree(self, name: str, properties: Iterable[str]) -> dict[str, dict[str, Value]]:
         """Return the properties of a dataset and of everything below it: datasets, snapshots, bookmarks.

@@ -35,7 +35,7 @@ def clean(state: Path, events: Events, *, patience: float = 1.0) -> bool:
     ok = True
     busy: set[str] = set()
     events.step("destroy", "begin")
-    lost = set(_lost(state, events, patience).values())
+    lost = {one for one in _lost(state, events, patience).values() if not _journals(state, *one)}
     for where in runs(state):
         lock = RunLock(state, where.run, old=where.old)
         try:
@@ -96,8 +96,25 @@ def without_journal(zfs: Zfs, state: Path) -> dict[str, tuple[str, str]]:
         for name, (run, trial) in live(zfs, state).items()
         if ID.fullmatch(run)
         and ID.fullmatch(trial)
-        and not any((RunHome(state, run, old).believed / trial / JOURNAL).exists() for old in (False, True))
+        and not any(_knows(path) for path in _journals(state, run, trial))
     }
+
+
+def _journals(state: Path, run: str, trial: str) -> list[Path]:
+    """Return the journals of a trial: one, or none."""
+    paths = [RunHome(state, run, old).believed / trial / JOURNAL for old in (False, True)]
+    return [path for path in paths if path.exists()]
+
+
+def _knows(path: Path) -> bool:
+    """Whether a journal still has pools or datasets to remove. One whose pool was not imported has none."""
+    try:
+        journal = Journal.open(path)
+    except ZtuneError:
+        return True  # `clean` says what is wrong with it
+    kinds = {thing.kind for thing in journal.things.values()}
+    journal.close()
+    return bool(kinds & {"pool", "datasets"})
 
 
 def _lost(state: Path, events: Events, patience: float) -> dict[str, tuple[str, str]]:
@@ -110,9 +127,8 @@ def _clean_lost(
     """Remove what has no journal any more but says that it is ours: the state directory was lost."""
     ok = True
     zfs = Zfs(Commands(events, patience=patience))
+    lost = {name: whose for name, whose in lost.items() if whose[0] not in busy}
     for name, (run, trial) in lost.items():
-        if run in busy:
-            continue
         lock = RunLock(state, run)
         try:
             lock.acquire(2.0 * patience)
@@ -122,6 +138,14 @@ def _clean_lost(
             ok = False
         finally:
             lock.release()
+    unknown = sorted({trial for run, trial in lost.values() if not _journals(state, run, trial)})
+    largest = tunables.read("zfs_arc_max")
+    if unknown and largest not in (None, "0"):
+        events.warning(
+            f"zfs_arc_max is {largest}, for all pools of this host: of {' and '.join(unknown)} "
+            "one may have set it, and what was there before stood in its journal; "
+            "`echo 0 > /sys/module/zfs/parameters/zfs_arc_max` is ZFS's default, for zfs_arc_min too"
+        )
     return ok
 
 
@@ -158,15 +182,10 @@ def _clean_one(zfs: Zfs, name: str, where: RunHome, trial: str, events: Events, 
         door.destroy_pool(Thing(name, "pool", facts))
         for node in nodes:
             _release(door, node, name, events)
+    if _journals(where.state, where.run, trial):
+        return
     if not any(name != other and one == (where.run, trial) for other, one in live(zfs, where.state).items()):
         door.remove_directory()
-    largest = tunables.read("zfs_arc_max")
-    if largest not in (None, "0"):
-        events.warning(
-            f"zfs_arc_max is {largest}, for all pools of this host: trial {trial} may have set it, and what "
-            "was there before stood in its journal; `echo 0 > /sys/module/zfs/parameters/zfs_arc_max` is "
-            "ZFS's default, for zfs_arc_min too"
-        )
 
 
 def _vdevs(zfs: Zfs, pool: str) -> list[str]:

@@ -16,7 +16,7 @@ from ztune.onhost.fields import to_json
 from ztune.onhost.host import devices, filesystems, own_directory, tunables, zfs_versions
 from ztune.onhost.host.about import environment
 from ztune.onhost.host.own_directory import NotOursError, OwnDirectory
-from ztune.onhost.host.zfs import Zfs, import_places, last_words, module_version, parse_version
+from ztune.onhost.host.zfs import Upkeep, Zfs, import_places, last_words, module_version, parse_version
 from ztune.onhost.layout import CLASSES, Dataset, Pool
 from ztune.onhost.probes.context import DatasetContext, DeviceContext, MountContext, PoolContext
 from ztune.onhost.properties import PROPERTIES
@@ -478,14 +478,22 @@ class KernelPools:
 
     def sync(self) -> None:
         """Return when all that was written is on the disks."""
-        names = [pool_name(self.spec.run, p.name) for p in self.spec.layout.pools if p.filesystem == "zfs"]
-        if self.spec.place.kind == "parent":
-            names = sorted({parent.partition("/")[0] for parent in self.spec.place.parents.values()})
+        names = self._live_names()
         # A file system on a volume first, or the pool's sync would come before its writes.
         for _type, _node, point in self._fs_mounts.values():
             filesystems.sync(point)
         if names:
             self.zfs.run(["zpool", "sync", *names], timeout=1800)
+
+    def _live_names(self) -> list[str]:
+        """Return what the pools are called on this host."""
+        if self.spec.place.kind == "parent":
+            return sorted({parent.partition("/")[0] for parent in self.spec.place.parents.values()})
+        return [pool_name(self.spec.run, p.name) for p in self.spec.layout.pools if p.filesystem == "zfs"]
+
+    def upkeep(self) -> dict[str, Upkeep]:
+        """Return what each pool does of itself: a timer of the host may scrub ours, too."""
+        return {name: self.zfs.upkeep(name) for name in self._live_names()}
 
     def end_group(self) -> None:
         """Write the open transaction group of each pool."""

@@ -36,7 +36,7 @@ from ztune.onhost.jobs.beside import PREFIX, loaded
 from ztune.onhost.jobs.job import Job, WorkloadResult
 from ztune.onhost.jobs.role_directories import room_for
 from ztune.onhost.probes.context import Context
-from ztune.onhost.trial import age, saved
+from ztune.onhost.trial import age, parents, saved
 from ztune.onhost.trial.door import Door
 from ztune.onhost.trial.journal import NAME as JOURNAL
 from ztune.onhost.trial.journal import Journal
@@ -557,6 +557,7 @@ class RunningTrial:
             _begin_log(dataset.mountpoint)
         # What start and warm-up left unwritten is no part of the job: the window has a sync at both ends.
         self.pools.sync()
+        before = self.pools.upkeep()
         self._probe = self.parts.start_probes(context)
         window = self.parts.begin_measure(context)
         self.events.window("open")
@@ -568,6 +569,10 @@ class RunningTrial:
         self.events.window("closed")
         self._probe.freeze()
         measured = window.end()
+        after = self.pools.upkeep()
+        for pool in before:
+            for sentence in parents.disturbed(pool, before[pool], after[pool]):
+                self.events.warning(sentence)
         # As long as it would have taken on disks that are not slowed down.
         measured["seconds"] = round(measured["seconds"] / self.spec.dilation, 6)
         measured["operations"] = outcome.operations

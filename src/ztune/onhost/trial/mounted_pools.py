@@ -20,6 +20,7 @@ from ztune.onhost.host import interrupt, mounted, own_directory
 from ztune.onhost.host.mounted import Mount, MountOptions
 from ztune.onhost.host.own_directory import NotOursError
 from ztune.onhost.host.process import signal_name
+from ztune.onhost.host.zfs import Upkeep
 from ztune.onhost.jobs import registry
 from ztune.onhost.layout import CLASSES, Pool
 from ztune.onhost.probes.context import DatasetContext, DeviceContext, MountContext, PoolContext
@@ -212,6 +213,10 @@ class MountedPools:
     def end_group(self) -> None:
         """Write the open transaction group of each pool."""
         self.sync()
+
+    def upkeep(self) -> dict[str, Upkeep]:
+        """Return nothing: nobody else works on a mount's pools."""
+        return {}
 
     def filled(self) -> dict[str, Filled]:
         """Return how full each pool is, by the layout's name for it."""

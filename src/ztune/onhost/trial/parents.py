@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable
+from typing import Any
 
 from ztune.errors import InputError
 from ztune.onhost.host import zfs_versions
-from ztune.onhost.host.zfs import Zfs
+from ztune.onhost.host.zfs import Upkeep, Zfs
 from ztune.onhost.properties import PROPERTIES, parse_property
 from ztune.units import format_size
 
@@ -104,6 +105,13 @@ def lacks(zfs: Zfs, name: str) -> frozenset[str]:
     )
 
 
+def facts(zfs: Zfs, name: str) -> dict[str, Any]:
+    """Return what layouts below the parent ``name`` are refused by, before the first trial: the features that
+    its pool ``lacks``, and the bytes that it has ``room`` for."""
+    room = zfs.values([name], ("available",))[name]["available"].value
+    return {"lacks": sorted(lacks(zfs, name)), "room": int(room)}
+
+
 def _check_pool(zfs: Zfs, pool: str) -> list[str]:
     values = zfs.pool_values(pool, ("health", "readonly", "capacity"))
     if not values:
@@ -121,4 +129,26 @@ def _check_pool(zfs: Zfs, pool: str) -> list[str]:
     full = int(values["capacity"].value)
     if full >= FULL:
         warnings.append(f"pool {pool} is {full} % full: its writes fall into more pieces")
-    return warnings
+    return [*warnings, *at_work(pool, zfs.upkeep(pool))]
+
+
+def at_work(pool: str, upkeep: Upkeep) -> list[str]:
+    """Return a sentence for each thing that the pool does beside a trial, the same whenever it is asked."""
+    return [
+        f"pool {pool}: {work} in progress: what is measured is not what the disks do without it; "
+        "zpool status says how far it is, and trials after its end are worth more"
+        for work in upkeep.works
+    ]
+
+
+def disturbed(pool: str, before: Upkeep, after: Upkeep) -> list[str]:
+    """Return a sentence for each thing that happened to a pool between two looks at it."""
+    found = [*at_work(pool, before), *at_work(pool, after)]
+    if not found and before.last != after.last:
+        found.append(f"pool {pool}: while it was measured, a scrub or resilver began and ended: {after.last}")
+    if before.health != after.health:
+        found.append(
+            f"pool {pool} was {before.health} when the measure began and {after.health} at its end: "
+            "part of it was measured with other disks than the rest"
+        )
+    return list(dict.fromkeys(found))

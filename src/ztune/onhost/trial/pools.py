@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from ztune.onhost.host.zfs import Upkeep
 from ztune.onhost.layout import Dataset
 from ztune.onhost.probes.context import DatasetContext, MountContext, PoolContext
 from ztune.onhost.trial.journal import Journal
@@ -81,6 +82,10 @@ class Pools(Protocol):
 
     def filled(self) -> dict[str, Filled]:
         """Return how full each pool is, by the layout's name for it."""
+        ...
+
+    def upkeep(self) -> dict[str, Upkeep]:
+        """Return what each pool that others may work on does of itself, by its name there."""
         ...
 
     def snapshot(self, name: str) -> None:
