@@ -319,9 +319,17 @@ def test_what_another_user_could_have_written_is_not_taken_back(machine: Machine
     path.chmod(0o666)
     with pytest.raises(InputError, match="another user could have written"):
         read_undo(path)
+    path.chmod(0o664)
+    assert read_undo(path).changes  # our own group
     path.chmod(0o644)
     assert read_undo(path).changes
     if os.geteuid() == 0:
+        os.chown(path, 0, 12345)
+        path.chmod(0o664)
+        with pytest.raises(InputError, match="another user could have written"):
+            read_undo(path)
+        path.chmod(0o644)
+        assert read_undo(path).changes
         os.chown(path, 12345, 12345)
         with pytest.raises(InputError, match="another user could have written"):
             read_undo(path)
