@@ -17,6 +17,8 @@ from synthetic_traces import make_trace
 from ztune import paths
 from ztune.cli import _recording, _tune
 from ztune.cli.main import ztune
+from ztune.databases.command.workload import Command
+from ztune.databases.postgresql.workload_oltp import PostgresOltp
 from ztune.databases.workload import Workload
 from ztune.errors import InputError, ZtuneError
 from ztune.runs import recordings
@@ -87,9 +89,13 @@ def test_a_role_that_the_job_does_not_use_is_named(
     monkeypatch.setattr(_recording, "running", lambda *_, **__: contextlib.nullcontext(started))
     made = MagicMock(trace=trace)
     monkeypatch.setattr(record, "Recording", lambda *_, **__: made)
-    _recording.record_workload(Mock(), "auto", tmp_path / "b.trace")
+    _recording.record_workload(Mock(roles_declared=True), "auto", tmp_path / "b.trace")
     said = capsys.readouterr().err
     assert "did nothing to files of its role temp," in said and "role data" not in said
+    # ztune's own have directories for all that the database may come to need.
+    _recording.record_workload(Mock(roles_declared=False), "auto", tmp_path / "b.trace")
+    assert "did nothing" not in capsys.readouterr().err
+    assert not PostgresOltp.roles_declared and Command.roles_declared
 
 
 def test_room_is_looked_for_before_each_recording_of_a_series(

@@ -63,7 +63,8 @@ def record_workload(workload: Workload, recorder: str, out: Path) -> Trace:
             shutil.rmtree(out)  # no run will refer to it, and it holds blocks of content
             raise
         step("check that the job was done", 1.0)
-    for role in _unused(recording.trace, roles.values()):
+    declared = getattr(workload, "roles_declared", False)
+    for role in _unused(recording.trace, roles.values()) if declared else ():
         output.warn(
             f"the job did nothing to files of its role {role}, so nothing is known of them and no layout is "
             "chosen for them; see that the database has them in that role's directory"

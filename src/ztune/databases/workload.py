@@ -353,6 +353,8 @@ class JobWorkload(Workload):
     """What must be fetched into ztune's cache: ``ztune setup`` does that too."""
     roles_from: ClassVar[str] = ""
     """Where the roles come from, if they are not always the same: for ``ztune list workloads``."""
+    roles_declared: ClassVar[bool] = False
+    """Whether the roles are its user's word, so that one which the job does not use is a mistake."""
     durability: ClassVar[Declared] = Declared()
     """What a power cut loses of the database; ``KNOWN`` of one whose settings ztune knows. Here nothing is
     declared, so ztune says of every layout that its durability is not known.

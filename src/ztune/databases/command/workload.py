@@ -39,6 +39,7 @@ class Command(base.JobWorkload):
     job_class = command.Command
     read_in = ("file", "command file")
     roles_from = "as your file says"
+    roles_declared = True
 
     def __init__(
         self,
