@@ -25,11 +25,11 @@ def read(path: Path, most: int = MOST, *, believed: bool = False) -> bytes:
     where another user could have written it.
     """
     with path.open("rb") as file:
-        if believed:
-            _require_written_by_us(path, os.fstat(file.fileno()))
-        content = file.read(most + 1)
+        content, found = file.read(most + 1), os.fstat(file.fileno())
     if len(content) > most:
         raise InputError(f"{path} has more than {most >> 20} MiB, so it is another kind of file")
+    if believed:
+        _require_written_by_us(path, found)
     return content
 
 
