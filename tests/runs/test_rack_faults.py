@@ -302,6 +302,20 @@ def test_ctrl_c_stops_all_and_cleans_all(scene: Scene, rounds: int) -> None:
         assert all(not t.attempts for t in _ok(run) if t.number in done)
 
 
+def test_ctrl_c_as_a_trial_begins_leaves_none_that_runs(scene: Scene) -> None:
+    class Interrupted(Observer):
+        def trial(self, trial: Trial) -> None:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        scene.start(Interrupted())
+    with Store.open() as store:
+        run = store.run()
+        assert run.status == "interrupted"
+        assert {t.status for t in store.trials(run.id)} == {"pending"}
+    scene.check(scene.resume(run, Observer()))
+
+
 @ROUNDS
 def test_ztune_is_killed(scene: Scene, rounds: int) -> None:
     for _ in range(rounds):

@@ -221,7 +221,9 @@ class _Runner:
                     except BaseException:
                         self._stop_all()
                         raise
-            except (KeyboardInterrupt, Lost):
+            except (KeyboardInterrupt, Lost) as cut:
+                if isinstance(cut, KeyboardInterrupt):
+                    self._reset_cut()
                 self.judging.judge("interrupted")
                 raise
             finally:
@@ -459,6 +461,13 @@ class _Runner:
             going.hosts.abandon(host)
             if host.trial is not None:
                 going.store.reset_trial(host.trial.id, "stopped by the user")
+
+    def _reset_cut(self) -> None:
+        """Make pending what is stored as running once all have stopped: an interrupt may have come between a
+        trial's beginning, or its end, and the note of it."""
+        for trial in self.going.trials():
+            if trial.status == "running":
+                self.going.store.reset_trial(trial.id, "stopped by the user")
 
     def _keep_or_reset(self, trial: Trial, said: Any) -> None:
         if isinstance(said, trials.Ended):
