@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import textwrap
@@ -13,11 +14,12 @@ from typing import Any
 
 import pytest
 from children import environment
-from zfs_machine import Machine, do, planned
+from zfs_machine import CHANGES, Machine, do, planned
 
 from ztune.advice.host import CommandError, Host
 from ztune.advice.perform import UndoFile, perform, read_undo, undo
 from ztune.errors import InputError, ZtuneError
+from ztune.onhost.host.interrupt import signals_as_interrupt
 from ztune.study import DurabilityClass
 
 pytestmark = pytest.mark.usefixtures("answered_here")
@@ -161,6 +163,81 @@ def test_a_terminated_apply_takes_everything_back(machine: Machine, tmp_path: Pa
     assert "KeyboardInterrupt" in done.stderr
     assert {name: d.get("local", {}) for name, d in machine.datasets().items()} == before
     assert not (tmp_path / "u.json").exists()
+
+
+@pytest.mark.parametrize("error", [BrokenPipeError(32, "Broken pipe"), ZtuneError("standard output …")])
+@pytest.mark.parametrize("at", ["undo file", "zfs set compression", "zfs set logbias"])
+def test_where_nobody_reads_what_is_said_everything_is_taken_back(
+    machine: Machine, tmp_path: Path, error: Exception, at: str
+) -> None:
+    """As on a terminal that is closed, or by ``| head``: the first that can't be said is known, and what
+    taking back says is not read either."""
+    before = {name: d.get("local", {}) for name, d in machine.datasets().items()}
+    gone = False
+
+    def say(text: str) -> None:
+        nonlocal gone
+        gone = gone or text.startswith(at)
+        if gone:
+            raise error
+
+    with pytest.raises(ZtuneError, match=r"standard output .*; all is as it was before$"):
+        perform(planned(), Host(), tmp_path / "u.json", None, say)
+    assert {name: d.get("local", {}) for name, d in machine.datasets().items()} == before
+    assert not (tmp_path / "u.json").exists()
+
+
+def test_a_second_interrupt_does_not_stop_taking_back(machine: Machine, tmp_path: Path) -> None:
+    before = {name: d.get("local", {}) for name, d in machine.datasets().items()}
+
+    def say(text: str) -> None:
+        if text.startswith(("zfs set logbias", "zfs inherit")):
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    with pytest.raises(KeyboardInterrupt), signals_as_interrupt():
+        perform(planned(), Host(), tmp_path / "u.json", None, say)
+    assert {name: d.get("local", {}) for name, d in machine.datasets().items()} == before
+    assert not (tmp_path / "u.json").exists()
+
+
+def test_an_interrupted_undo_says_how_it_goes_on(machine: Machine, tmp_path: Path) -> None:
+    before = {name: d.get("local", {}) for name, d in machine.datasets().items()}
+    path = tmp_path / "u.json"
+    do(planned(), path)
+
+    def say(text: str) -> None:
+        if text == "zfs inherit compression tank/pg":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt) as stopped:
+        undo(read_undo(path), Host(), say, yes=True)
+    assert stopped.value.__notes__ == ["the same command takes the rest back"]
+    assert undo(read_undo(path), Host(), lambda _: None, yes=True).left == ()
+    assert {name: d.get("local", {}) for name, d in machine.datasets().items()} == before
+
+
+def test_two_at_once_do_not_take_each_others_for_what_was_there(machine: Machine, tmp_path: Path) -> None:
+    """The second's undo file would bring back what the first replaced, and its failure undo the first's."""
+    first, second = planned(), planned({**CHANGES, "data.recordsize": "64K"})
+    do(first, tmp_path / "1.json")
+    local = {name: d.get("local", {}) for name, d in machine.datasets().items()}
+    with pytest.raises(ZtuneError, match=r"recordsize of tank/pg is 16K \(local\), not 128K .* changed it"):
+        do(second, tmp_path / "2.json")
+    assert {name: d.get("local", {}) for name, d in machine.datasets().items()} == local
+    assert not (tmp_path / "2.json").exists()
+
+
+def test_an_undo_file_that_does_not_fit_is_not_in_the_way_of_the_next(
+    machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as m:
+        m.setattr(os, "fsync", full)
+        with pytest.raises(InputError, match=r"can't be written \(No space left on device\), so nothing"):
+            do(planned(), tmp_path / "u.json")
+    assert do(planned(), tmp_path / "u.json") == 5
 
 
 def test_killed_at_any_point_the_undo_file_suffices(machine: Machine, tmp_path: Path) -> None:

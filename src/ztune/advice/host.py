@@ -82,7 +82,7 @@ class Host:
         try:
             done = subprocess.run(
                 argv, capture_output=True, text=True, errors="replace", timeout=_TIMEOUT_S, env=env,
-                stdin=subprocess.DEVNULL,
+                stdin=subprocess.DEVNULL, process_group=0,  # Ctrl-C is for ztune, which ends it if it has to
             )  # fmt: skip
         except FileNotFoundError:
             raise self._missing(argv[0]) from None

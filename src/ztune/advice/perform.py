@@ -20,6 +20,7 @@ from ztune.advice.host import CommandError, Host, HostProperty, canonical
 from ztune.advice.plan import Plan, PropertyChange
 from ztune.errors import InputError, ZtuneError
 from ztune.onhost.host import own_directory
+from ztune.onhost.host.interrupt import uninterrupted
 from ztune.onhost.layout import check_dataset_name
 from ztune.onhost.properties import PROPERTIES
 from ztune.study import DurabilityClass
@@ -115,10 +116,14 @@ def write_undo(undo: UndoFile, path: Path) -> None:
             path.parent.mkdir(parents=True)
         with path.open("x", encoding="utf-8") as file:
             # Whatever the umask: what a group may write is not believed later.
-            os.fchmod(file.fileno(), 0o644 & ~files.umask())
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
+            try:
+                os.fchmod(file.fileno(), 0o644 & ~files.umask())
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+            except BaseException:
+                path.unlink()  # a part of one would stand in the way of the next
+                raise
         folder = os.open(path.parent, os.O_RDONLY)
         try:
             os.fsync(folder)
@@ -187,16 +192,17 @@ def perform(plan: Plan, host: Host, path: Path, accepted: DurabilityClass | None
         except OtherDatasetError as error:
             raise InputError(f"nothing was changed: {error}") from None
     write_undo(undo_file(plan, host), path)
-    say(f"undo file: {path}")
     done: list[PropertyChange] = []
     try:
+        say(f"undo file: {path}")
         for setting in settings:
-            _require_same(host, setting)
+            _require_as_planned(host, setting)
             say(shlex.join(setting.command))
             done.append(setting)  # before it runs: a command that failed may have changed something
             host.run(setting.command)
             _check(host, setting)
-    except (ZtuneError, KeyboardInterrupt) as error:
+    # OSError: who read what is printed is not there any more.
+    except (ZtuneError, KeyboardInterrupt, OSError) as error:
         _roll_back(host, done, path, say, error)
         raise
     targets = {target.dataset.name for target in plan.targets}
@@ -207,15 +213,29 @@ class OtherDatasetError(ZtuneError):
     """The dataset of that name is not the one that the plan was made for."""
 
 
-def _require_same(host: Host, setting: PropertyChange) -> None:
-    """Raise OtherDatasetError unless the name of the dataset still is that of the one planned for: what is
-    set is set by name, and so each time only after this.
+def _require_same(host: Host, setting: PropertyChange) -> HostProperty:
+    """Return the property as it is now; raise OtherDatasetError unless the name of the dataset still is that
+    of the one planned for: what is set is set by name, and so each time only after this.
     """
-    now = current(host, setting.dataset, "guid").value
-    if now != setting.guid:
+    words = ["zfs", "get", "-Hp", "-o", "value,source", f"guid,{setting.name}", setting.dataset]
+    guid, now = (HostProperty(*line.split("\t")) for line in host.run(words).splitlines())
+    if guid.value != setting.guid:
         raise OtherDatasetError(
-            f"{setting.dataset} is another dataset than when the plan was made (its guid is {now}, it was "
-            f"{setting.guid})"
+            f"{setting.dataset} is another dataset than when the plan was made (its guid is {guid.value}, it "
+            f"was {setting.guid})"
+        )
+    return now
+
+
+def _require_as_planned(host: Host, setting: PropertyChange) -> None:
+    """Raise ZtuneError unless the dataset is the one planned for, with the value of its own that it had then:
+    taking back brings that one."""
+    now = _require_same(host, setting)
+    if not _is_as_before(setting.name, setting.before, now):
+        raise ZtuneError(
+            f"{setting.name} of {setting.dataset} is {canonical(setting.name, now.value)} ({now.source}), "
+            f"not {canonical(setting.name, setting.before.value)} ({setting.before.source}) as when the plan "
+            "was made: someone changed it since"
         )
 
 
@@ -240,42 +260,51 @@ def _roll_back(
     host: Host, done: Sequence[PropertyChange], path: Path, say: Say, error: BaseException
 ) -> None:
     """Take ``done`` back, newest first; raise ZtuneError that says what was and what was not."""
-    left: dict[str, BaseException] = {}
-    for setting in reversed(done):
-        try:
-            now = current(host, setting.dataset, setting.name)
-            _require_same(host, setting)
-            if now.source == "local" and (now.value, "local") != (
-                setting.before.value,
-                setting.before.source,
-            ):
-                say(shlex.join(setting.undo))
-                host.run(setting.undo)
-        except (ZtuneError, KeyboardInterrupt) as problem:
-            left[f"{setting.name} of {setting.dataset}"] = problem
-    # Only now: a dataset that inherits has its former value once those above it have theirs.
-    for setting in done:
-        name = f"{setting.name} of {setting.dataset}"
-        try:
-            _check_back(host, setting)
-        except (ZtuneError, KeyboardInterrupt) as problem:
-            left.setdefault(name, problem)
-        else:
-            # zfs may fail and have done it: a user who may set a property need not have the right to remount.
-            if isinstance(left.get(name), CommandError):
-                del left[name]
+    left: dict[str, ZtuneError] = {}
+    # A second interrupt asks for nothing more than the first.
+    with contextlib.suppress(KeyboardInterrupt), uninterrupted():
+        for setting in reversed(done):
+            try:
+                now = _require_same(host, setting)
+                if now.source == "local" and now != setting.before:
+                    _tell(say, shlex.join(setting.undo))
+                    host.run(setting.undo)
+            except ZtuneError as problem:
+                left[f"{setting.name} of {setting.dataset}"] = problem
+        # Only now: a dataset that inherits has its former value once those above it have theirs.
+        for setting in done:
+            name = f"{setting.name} of {setting.dataset}"
+            try:
+                _check_back(host, setting)
+            except ZtuneError as problem:
+                left.setdefault(name, problem)
+            else:
+                # zfs may fail and have done it: a user who may set a property need not have the right to
+                # remount.
+                if isinstance(left.get(name), CommandError):
+                    del left[name]
+        if not left:
+            path.unlink(missing_ok=True)
     what = str(error) or "it was interrupted"
+    if isinstance(error, OSError):
+        what = f"standard output can't be written: {error.strerror}"
     if left:
-        said = "; ".join(f"{name} ({problem or 'interrupted'})" for name, problem in left.items())
+        said = "; ".join(f"{name} ({problem})" for name, problem in left.items())
         raise ZtuneError(
             f"{what}; taking back failed for {said}: `ztune apply --undo "
             f"{shlex.quote(str(path))} --yes` tries again"
         ) from error
-    path.unlink(missing_ok=True)
     if isinstance(error, KeyboardInterrupt):
-        say("interrupted; all is as it was before")
+        _tell(say, "interrupted; all is as it was before")
         return
     raise ZtuneError(f"{what}; all is as it was before") from error
+
+
+def _tell(say: Say, text: str) -> None:
+    """Say what is being taken back. Where nobody can read it, as on a terminal that was closed, it is taken
+    back all the same."""
+    with contextlib.suppress(ZtuneError, OSError):
+        say(text)
 
 
 def _check_back(host: Host, setting: PropertyChange) -> None:
@@ -313,7 +342,7 @@ def undo(file: UndoFile, host: Host, say: Say, *, yes: bool) -> Undone:
             if current(host, entry.dataset, "guid").value != entry.guid:
                 left.append(f"{entry.dataset} is another dataset than the one that was changed")
                 continue
-            if _is_as_before(entry, now):
+            if _is_as_before(entry.name, setting.before, now):
                 as_before += 1
                 continue
             if canonical(entry.name, now.value) != entry.value or now.source != "local":
@@ -328,6 +357,9 @@ def undo(file: UndoFile, host: Host, say: Say, *, yes: bool) -> Undone:
             done.append(setting)
         except ZtuneError as error:
             left.append(str(error))
+        except KeyboardInterrupt as stopped:
+            stopped.add_note("the same command takes the rest back")
+            raise
     for setting in done if yes else ():
         try:
             _check_back(host, setting)
@@ -357,11 +389,9 @@ def _name_now(host: Host, entry: UndoEntry) -> str:
     return names[0]
 
 
-def _is_as_before(entry: UndoEntry, now: HostProperty) -> bool:
+def _is_as_before(name: str, before: HostProperty, now: HostProperty) -> bool:
     """Say whether the dataset itself has what it had: the same value, or again none of its own."""
     own = ("local", "received")
-    if now.source not in own and entry.source not in own:
+    if now.source not in own and before.source not in own:
         return True
-    return now.source == entry.source and canonical(entry.name, now.value) == canonical(
-        entry.name, entry.before
-    )
+    return now.source == before.source and canonical(name, now.value) == canonical(name, before.value)
