@@ -58,6 +58,32 @@ def test_a_layout_that_an_old_pool_has_no_feature_for_is_refused(
         place.check(base, zstd)
 
 
+@pytest.mark.parametrize(
+    ("have", "set_", "sentence"),
+    [
+        ("2.2.7-1", {"data.direct": "always"}, r"direct=always needs OpenZFS 2\.3 or later; this host has 2"),
+        ("2.2.7-1", {"data.direct": "disabled"}, ""),  # as it acts
+        ("2.1.11-1", {"data.checksum": "blake3"}, "checksum=blake3 needs OpenZFS 2.2 or later"),
+        ("0.8.6", {"data.compression": "zstd-3"}, "compression=zstd-3 needs OpenZFS 2.0 or later"),
+        ("2.3.2", {"data.direct": "always"}, ""),
+    ],
+)  # fmt: skip
+def test_a_value_that_the_host_s_openzfs_lacks_is_refused_before_any_trial(
+    monkeypatch: pytest.MonkeyPatch, have: str, set_: dict[str, str], sentence: str
+) -> None:
+    """Each trial was, with a sentence on "this host" wherever it was."""
+    place = Local(Placing(files="/x"))
+    here = {"openzfs": {"kernel": have}, "tools": {"zfs": "/sbin/zfs", "zpool": "/sbin/zpool"}}
+    monkeypatch.setattr(place, "about_host", lambda: here)
+    base = generic.build({"data"})
+    layout = with_settings(base.layout, set_, "other")
+    if not sentence:
+        place.check(base, layout)
+        return
+    with pytest.raises(InputError, match=rf'^layout "other": {sentence}'):
+        place.check(base, layout)
+
+
 def test_a_database_that_is_larger_than_its_parents_room_is_refused(
     monkeypatch: pytest.MonkeyPatch, home: Path
 ) -> None:

@@ -60,6 +60,13 @@ class Property:
         ]
         return max([self.since, *starts], key=version_key)
 
+    def lacking(self, value: str, version: str) -> str:
+        """Return the OpenZFS version that the property with this canonical value needs, where ``version`` is
+        older and does not act by that value; else, or where ``version`` is not known, nothing."""
+        needed = self.needs(value)
+        old = version and version_key(version) < version_key(needed)
+        return needed if old and not self.needless(value) else ""
+
 
 def version_key(text: str) -> tuple[int, ...]:
     """Return the numbers of a version, to compare: "2.3.2-2~bpo12+1", "zfs-2.3.2" → (2, 3, 2)."""

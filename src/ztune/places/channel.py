@@ -15,6 +15,7 @@ from typing import Any, Protocol, Self
 
 from ztune.errors import InputError, MissingError, ZtuneError
 from ztune.onhost.host.process import ends_within
+from ztune.onhost.properties import PROPERTIES
 from ztune.study import Layout, Study
 
 STATE = "/var/lib/ztune"
@@ -226,8 +227,24 @@ def ask(place: Place, argv: list[str]) -> tuple[int, str, str]:
         channel.close()
 
 
+def require_known(where: str, version: str, layout: Layout) -> None:
+    """Raise InputError if OpenZFS ``version``, which ``where`` has, lacks a property or a value of ``layout``
+    and does not act by it."""
+    of_zfs = {pool.name for pool in layout.pools if pool.filesystem == "zfs"}
+    for dataset in layout.datasets:
+        for name, value in dataset.properties.items() if dataset.pool in of_zfs else ():
+            known = PROPERTIES.get(name)
+            if known is None or (dataset.volume is not None and not known.volumes):
+                continue
+            if since := known.lacking(value, version):
+                raise InputError(
+                    f'layout "{layout.name}": {name}={value} needs OpenZFS {since} or later; {where} has '
+                    f"{version}"
+                )
+
+
 def need_zfs(where: str, host: Mapping[str, Any], layout: Layout) -> None:
-    """Raise MissingError if ``layout`` needs something that ``host`` does not have.
+    """Raise MissingError, InputError if ``layout`` needs something that ``host`` does not have.
 
     ``host``: what the trial program says of it.
     """
@@ -241,6 +258,7 @@ def need_zfs(where: str, host: Mapping[str, Any], layout: Layout) -> None:
         for tool in ("zfs", "zpool"):
             if not tools.get(tool):
                 raise MissingError(f"{where} has no {tool} command; install OpenZFS's tools there")
+        require_known(where, str(host["openzfs"].get("kernel") or ""), layout)
     for kind in sorted(kinds - {"zfs"}):
         if not tools.get(f"mkfs.{kind}"):
             raise InputError(f'layout "{layout.name}" needs mkfs.{kind}, which {where} does not have')

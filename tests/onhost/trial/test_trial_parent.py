@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ztune.errors import InputError
+from ztune.errors import InputError, ZtuneError
 from ztune.onhost.host.zfs import Value, parse_status
 from ztune.onhost.layout import Dataset
 from ztune.onhost.trial import parents
@@ -135,6 +135,35 @@ def test_a_device_that_goes_away_while_a_pool_is_measured_is_said() -> None:
     whole = parse_status(STATUS.format("none requested", ""))
     (one,) = parents.disturbed("tank", whole, replace(whole, health="DEGRADED"))
     assert one.startswith("pool tank was ONLINE when the measure began and DEGRADED at its end: ")
+
+
+def test_devices_that_come_and_go_while_a_pool_is_measured_are_said() -> None:
+    """A log device that was added in the measure made each commit quicker, and nothing said so."""
+    alone = parse_status(STATUS.format("none requested", ""))
+    with_log = STATUS.replace("\n\nerr", "\n\tlogs\n\t  nvme0\n\nerr")
+    more = parse_status(with_log.format("none requested", ""))
+    assert alone.vdevs == ("tank", "mirror-0", "d0", "d3")
+    assert parents.disturbed("tank", alone, alone) == []
+    (came,) = parents.disturbed("tank", alone, more)
+    assert came.startswith("logs, nvme0 came to pool tank while it was measured: part of it was measured ")
+    (left,) = parents.disturbed("tank", more, alone)
+    assert left.startswith("logs, nvme0 left pool tank ")
+
+
+@pytest.mark.parametrize(
+    ("now", "said"),
+    [
+        ({"recordsize": "131072", "guid": "7"}, "recordsize of tank/d was 16384 when the measure began and"),
+        ({"recordsize": "16384", "guid": "8"}, "guid of tank/d was 7 when the measure began and 8 at"),
+        (None, "tank/d is not there any more: somebody renamed or destroyed it while it was measured"),
+    ],
+)  # fmt: skip
+def test_what_is_measured_is_the_layout_to_the_end(now: dict[str, str] | None, said: str) -> None:
+    """Somebody set another record size in the measure, and its result was believed."""
+    before = {"tank/d": {"recordsize": "16384", "guid": "7"}, "the ZFS module": {"zfs_arc_max": "1"}}
+    parents.require_kept(before, dict(before))
+    with pytest.raises(ZtuneError, match=f"^{said}"):
+        parents.require_kept(before, {**before, "tank/d": now} if now else {"the ZFS module": {}})
 
 
 def test_trimming_evacuating_and_growing_are_work_too() -> None:

@@ -173,6 +173,8 @@ class Upkeep:
     """What is in progress: "scrub", "resilver", "trimming"."""
     last: str
     """What ``zpool status`` says of its last scrub or resilver, which changes with each."""
+    vdevs: tuple[str, ...]
+    """What it is made of, as ``zpool status`` names it: "mirror-0", "sda", "logs"."""
 
 
 def parse_status(text: str) -> Upkeep:
@@ -180,7 +182,15 @@ def parse_status(text: str) -> Upkeep:
     health = re.search(r"^ *state: (\S+)", text, re.MULTILINE)
     last = _LAST_SCAN.search(text)
     works = [*_IN_PROGRESS.findall(text), *_LEAF_WORK.findall(text)]
-    return Upkeep(health[1] if health else "", tuple(dict.fromkeys(works)), last["said"] if last else "")
+    _, _, config = text.partition("\tNAME ")
+    # A hot spare's line says more of its state; errors come after the blank line.
+    rows = config.partition("\n\n")[0].splitlines()[1:]
+    return Upkeep(
+        health[1] if health else "",
+        tuple(dict.fromkeys(works)),
+        last["said"] if last else "",
+        tuple(row.split()[0] for row in rows if row.strip()),
+    )
 
 
 def parse_get(text: str) -> dict[str, dict[str, Value]]:

@@ -1,33 +1,14 @@
-"""What OpenZFS learnt when: so that an old one is told apart from a wrong word.
+"""What OpenZFS learnt when, beside properties: so that an old one is told apart from a wrong word.
 
-Source: the property tables and module parameters in the tags zfs-0.6.3 … zfs-2.4.0 (zfs_prop.c, and the
-parameters by their names below module/).
+Source: the module parameters in the tags zfs-0.6.3 … zfs-2.4.0, by their names below module/.
 """
 
 from __future__ import annotations
 
-import re
-
 from ztune.errors import InputError
+from ztune.onhost.properties import PROPERTIES
 from ztune.units import parse_size
 
-PROPERTIES: dict[str, str] = {
-    "direct": "2.3.0",
-    "prefetch": "2.2.4",
-    "special_small_blocks": "0.8.0",
-    "encryption": "0.8.0",
-    "dnodesize": "0.7.0",
-    "redundant_metadata": "0.6.4",
-}
-# Property, pattern of its values, since.
-VALUES: tuple[tuple[str, str, str], ...] = (
-    ("compression", r"zstd.*", "2.0.0"),
-    ("checksum", r"blake3", "2.2.0"),
-    ("checksum", r"sha512|skein|edonr", "0.7.0"),
-    ("redundant_metadata", r"some|none", "2.1.7"),
-    ("snapdir", r"disabled", "2.3.0"),
-    ("acltype", r"posix|nfsv4", "2.0.0"),
-)
 TUNABLES: dict[str, str] = {
     "l2arc_exclude_special": "2.1.6",
     "zil_nocacheflush": "0.8.0",
@@ -53,14 +34,6 @@ def number(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in version.split("."))
 
 
-def needs(name: str, value: str) -> str | None:
-    """Return since which OpenZFS a property takes this value; None when it always did."""
-    for property_, pattern, version in VALUES:
-        if property_ == name and re.fullmatch(pattern, value):
-            return version
-    return PROPERTIES.get(name)
-
-
 def check_property(name: str, value: str, version: tuple[int, ...], max_recordsize: int | None) -> None:
     """Raise InputError when OpenZFS ``version`` does not know a property or its value.
 
@@ -69,8 +42,7 @@ def check_property(name: str, value: str, version: tuple[int, ...], max_recordsi
     if not version:
         return
     have = ".".join(str(part) for part in version)
-    since = needs(name, value)
-    if since is not None and version < number(since):
+    if name in PROPERTIES and (since := PROPERTIES[name].lacking(value, have)):
         raise InputError(f"{name}={value} needs OpenZFS {since} or later; this host has {have}")
     if name == "recordsize" and max_recordsize is not None and parse_size(value) > max_recordsize:
         raise InputError(

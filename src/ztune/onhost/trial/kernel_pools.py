@@ -19,7 +19,7 @@ from ztune.onhost.host.own_directory import NotOursError, OwnDirectory
 from ztune.onhost.host.zfs import Upkeep, Zfs, import_places, last_words, module_version, parse_version
 from ztune.onhost.layout import CLASSES, Dataset, Pool
 from ztune.onhost.probes.context import DatasetContext, DeviceContext, MountContext, PoolContext
-from ztune.onhost.properties import PROPERTIES
+from ztune.onhost.properties import PROPERTIES, version_key
 from ztune.onhost.trial import parents
 from ztune.onhost.trial.door import RUN, STATE, TRIAL, Door
 from ztune.onhost.trial.journal import Journal
@@ -273,8 +273,7 @@ class KernelPools:
             values.pop("encryption", None)
         # ZFS knows no special_small_blocks without the allocation-classes feature, and 0 is what it is then.
         for name in ("special_small_blocks", "prefetch", "direct"):
-            since = zfs_versions.number(zfs_versions.PROPERTIES[name])
-            known = self.version >= since and not (
+            known = self.version >= version_key(PROPERTIES[name].since) and not (
                 name == "special_small_blocks" and "allocation_classes" in self._lacks.get(dataset.pool, ())
             )
             if name in values and PROPERTIES[name].needless(values[name]) and not known:
@@ -494,6 +493,18 @@ class KernelPools:
     def upkeep(self) -> dict[str, Upkeep]:
         """Return what each pool does of itself: a timer of the host may scrub ours, too."""
         return {name: self.zfs.upkeep(name) for name in self._live_names()}
+
+    def as_made(self) -> dict[str, dict[str, str]]:
+        """Return the datasets' properties, and the module's parameters that the trial has set."""
+        wanted = ["guid", *(n for n, p in PROPERTIES.items() if version_key(p.since) <= self.version)]
+        of_zfs = {pool.name for pool in self.spec.layout.pools if pool.filesystem == "zfs"}
+        names = [made.name for made in self.made if made.dataset.pool in of_zfs]
+        values = self.zfs.values(names, wanted) if names else {}
+        found = {name: {key: said.value for key, said in of.items()} for name, of in values.items()}
+        if "parameters" in self.journal.things:
+            set_ = self.journal.things["parameters"].facts["new"]
+            found["the ZFS module"] = {name: tunables.read(name) or "" for name in set_}
+        return found
 
     def end_group(self) -> None:
         """Write the open transaction group of each pool."""

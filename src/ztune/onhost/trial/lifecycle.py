@@ -557,7 +557,7 @@ class RunningTrial:
             _begin_log(dataset.mountpoint)
         # What start and warm-up left unwritten is no part of the job: the window has a sync at both ends.
         self.pools.sync()
-        before = self.pools.upkeep()
+        before, made = self.pools.upkeep(), self.pools.as_made()
         self._probe = self.parts.start_probes(context)
         window = self.parts.begin_measure(context)
         self.events.window("open")
@@ -569,6 +569,7 @@ class RunningTrial:
         self.events.window("closed")
         self._probe.freeze()
         measured = window.end()
+        parents.require_kept(made, self.pools.as_made())
         after = self.pools.upkeep()
         for pool in before:
             for sentence in parents.disturbed(pool, before[pool], after[pool]):

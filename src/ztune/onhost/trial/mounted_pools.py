@@ -218,6 +218,10 @@ class MountedPools:
         """Return nothing: nobody else works on a mount's pools."""
         return {}
 
+    def as_made(self) -> dict[str, dict[str, str]]:
+        """Return nothing, for the same reason."""
+        return {}
+
     def filled(self) -> dict[str, Filled]:
         """Return how full each pool is, by the layout's name for it."""
         assert self._mount is not None

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ztune.errors import InputError
-from ztune.onhost.host import zfs_versions
+from ztune.errors import InputError, ZtuneError
 from ztune.onhost.host.zfs import Upkeep, Zfs
-from ztune.onhost.properties import PROPERTIES, parse_property
+from ztune.onhost.properties import PROPERTIES, parse_property, version_key
 from ztune.units import format_size
 
 LEAST_ROOM = 64 << 20
@@ -89,7 +88,7 @@ def alone(zfs: Zfs, name: str, version: tuple[int, ...]) -> dict[str, str]:
     found = {
         property_: value
         for property_, value in _ALONE.items()
-        if version >= zfs_versions.number(zfs_versions.PROPERTIES.get(property_, "0.8.0"))
+        if property_ not in PROPERTIES or version >= version_key(PROPERTIES[property_].since)
     }
     return found | ({"encryption": "off"} if encryption and encryption.value != "off" else {})
 
@@ -151,4 +150,31 @@ def disturbed(pool: str, before: Upkeep, after: Upkeep) -> list[str]:
             f"pool {pool} was {before.health} when the measure began and {after.health} at its end: "
             "part of it was measured with other disks than the rest"
         )
+    for verb, names in (
+        ("came to", [name for name in after.vdevs if name not in before.vdevs]),
+        ("left", [name for name in before.vdevs if name not in after.vdevs]),
+    ):
+        if names:
+            found.append(
+                f"{', '.join(names)} {verb} pool {pool} while it was measured: "
+                "part of it was measured with other disks than the rest"
+            )
     return list(dict.fromkeys(found))
+
+
+def require_kept(before: Mapping[str, Mapping[str, str]], after: Mapping[str, Mapping[str, str]]) -> None:
+    """Raise ZtuneError where somebody changed what a trial made between two looks at it.
+
+    Both: name of a dataset → property → value, and so of the module's parameters.
+    """
+    for name, values in before.items():
+        if name not in after:
+            raise ZtuneError(
+                f"{name} is not there any more: somebody renamed or destroyed it while it was measured"
+            )
+        for key, value in values.items():
+            if (now := after[name].get(key)) != value:
+                raise ZtuneError(
+                    f"{key} of {name} was {value} when the measure began and {now} at its end: somebody "
+                    "changed it, so that what was measured is not this layout"
+                )

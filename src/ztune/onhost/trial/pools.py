@@ -88,6 +88,10 @@ class Pools(Protocol):
         """Return what each pool that others may work on does of itself, by its name there."""
         ...
 
+    def as_made(self) -> dict[str, dict[str, str]]:
+        """Return what of the trial others may change, as it is: for ``parents.require_kept``."""
+        ...
+
     def snapshot(self, name: str) -> None:
         """Take a snapshot of each dataset but those that fill the pools."""
         ...
