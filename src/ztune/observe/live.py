@@ -20,7 +20,15 @@ from ztune.errors import ZtuneError
 from ztune.observe import roles_by_use
 from ztune.observe.live_groups import MOST_FILES, NO_ROLE, FilePlace, Grouped, calls, group
 from ztune.observe.live_kernel import KernelReading, ObserverSession, SeenFile, Unfit
-from ztune.observe.live_proc import LOST, LOST_ENDED, LOST_FILES, LOST_OPTIONS, LOST_RIGHTS, ProcSession
+from ztune.observe.live_proc import (
+    LOST,
+    LOST_CLOSED,
+    LOST_ENDED,
+    LOST_FILES,
+    LOST_OPTIONS,
+    LOST_RIGHTS,
+    ProcSession,
+)
 from ztune.observe.model import PIECE_S, Group, Observation, ObservedTransfers
 from ztune.observe.subjects import ObservedSubject
 from ztune.observe.system import interrupts as read_interrupts
@@ -184,6 +192,23 @@ class LiveObservation:
         files = self._reading.files.values() if self._reading is not None else ()
         return frozenset(file.path for file in files if self._mounts.of(file.device) is None)
 
+    def files(self) -> list[Group]:
+        """Return the files that were seen, storage alone: with what was done with them, or, where /proc was
+        asked, with nothing, as that is not known."""
+        if self._proc is None:
+            return (self._result or self._seen()).of_kind("file")
+        found = []
+        for path, device in sorted(self._proc.open.items()):
+            if is_storage(path):
+                at = self._place(SeenFile(path, device, inode=0, size=0))
+                found.append(
+                    Group(
+                        kind="file", name=path, role=at.role, dataset=at.dataset, pool=at.pool,
+                        filesystem=at.filesystem,
+                    )
+                )  # fmt: skip
+        return found
+
     def _place(self, file: SeenFile) -> FilePlace:
         if file.device not in self._places:
             if self._mounts.of(file.device) is None:
@@ -241,7 +266,7 @@ class LiveObservation:
 
     def _seen_by_proc(self, proc: ProcSession, found: Observation) -> None:
         io = proc.io()
-        limits = [f"{LOST} Why: {self._why_proc}.", LOST_ENDED]
+        limits = [f"{LOST} Why: {self._why_proc}.", LOST_CLOSED, LOST_ENDED]
         if self._sample > 1 or self._all_calls:
             limits.append(LOST_OPTIONS)
         if proc.io_denied:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import stat
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +16,11 @@ from ztune.onhost.probes import procfs
 
 LOST = (
     "Seen through /proc only: calls and bytes are sums over all that the processes read and wrote, sockets "
-    "and pipes too; sizes, latencies, files, roles, syncs and the time in system calls are not known."
+    "and pipes too; sizes, latencies, syncs, the time in system calls, and the calls on each file are unknown."
+)
+LOST_CLOSED = (
+    "Which files, roles and datasets there are is told by the files that were found open, once a second or "
+    "rarer: what was opened and closed in between is missing."
 )
 LOST_ENDED = (
     "What a process did between the last look at /proc, once a second or rarer, and its end is not counted."
@@ -49,6 +55,8 @@ class ProcSession:
         self._last: dict[int, _Process] = {}
         self._before: list[tuple[_Process, _Process]] = []  # of processes whose ids were used again
         self.io_denied = False
+        self.open: dict[str, int] = {}
+        """Path of a regular file that was found open → its st_dev."""
         self.look()
 
     @property
@@ -62,6 +70,7 @@ class ProcSession:
             now = self._read(pid)
             if now is None:
                 continue
+            self._note_open(pid)
             first = self._first.get(pid)
             if first is not None and first.started != now.started:
                 self._before.append((first, self._last[pid]))
@@ -78,6 +87,22 @@ class ProcSession:
         folders = [Path(folder) for folder in self._subject.folders]
         others = (pid for pid in all_pids() if pid != os.getpid())
         return [p for p in others if p in self._last or any(mounts.uses(p, folder) for folder in folders)]
+
+    def _note_open(self, pid: int) -> None:
+        folders = (
+            [Path(folder) for folder in self._subject.folders] if self._subject.by_files else [Path("/")]
+        )
+        with contextlib.suppress(OSError):  # gone, or another user's
+            for link in os.scandir(f"/proc/{pid}/fd"):
+                with contextlib.suppress(OSError):
+                    path = os.readlink(link.path)  # noqa: PTH115
+                    if path in self.open or not any(Path(path).is_relative_to(one) for one in folders):
+                        continue
+                    theirs = os.stat(link.path)  # noqa: PTH116
+                    # By this name another file, or none, is reached where it was deleted, or lies in mounts
+                    # that only the process sees.
+                    if stat.S_ISREG(theirs.st_mode) and os.path.samestat(theirs, Path(path).stat()):
+                        self.open[path] = theirs.st_dev
 
     def _read(self, pid: int) -> _Process | None:
         try:

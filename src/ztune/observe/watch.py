@@ -54,7 +54,7 @@ def watch(
             sampler.stop()
         seen = live.finish()
     say("asking ZFS and the databases")
-    files_seen = [g for g in seen.groups if g.kind == "file"]
+    files_seen = live.files()
     in_datasets: dict[str | None, set[str]] = {}
     for g in files_seen:
         in_datasets.setdefault(g.dataset, set()).update([g.role] if g.role else [])
@@ -69,9 +69,7 @@ def watch(
         say("looking at the files, and how they compress")
         listed = {g.name: g.role for g in reached if g.role}
         try:
-            found, more = files.files(
-                roots, listed, rules=rules, allocations=_allocations(seen.groups, state)
-            )
+            found, more = files.files(roots, listed, rules=rules, allocations=_allocations(files_seen, state))
         except KeyboardInterrupt:
             more = ("the files were not looked at: it was interrupted",)
         limits += more
