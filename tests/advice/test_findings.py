@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from finding_cases import CASES, FILES, LARGE, READ, elsewhere, of, syncs, tables_elsewhere
 from observations import (
+    dataset,
     group,
     observation,
 )
@@ -280,3 +281,21 @@ def test_a_role_is_proposed_where_sums_tell_it(files: list[dict[str, Any]], role
 )
 def test_where_a_role_is_known_or_nothing_was_done_it_is_not_said(groups: list[dict[str, Any]]) -> None:
     assert unknown_roles(observation(groups=groups)) == ""
+
+
+@pytest.mark.parametrize(
+    ("source", "above", "said"),
+    [
+        ("inherited from tank/pg", "on", ["tank/pg"]),
+        ("default", "on", ["tank/pg"]),
+        ("local", "on", ["tank/pg", "tank/pg/wal"]),
+        ("local", "off", ["tank/pg/wal"]),
+        ("-", "on", ["tank/pg", "tank/pg/wal"]),  # not known
+    ],
+)
+def test_atime_is_said_where_it_is_to_be_set(source: str, above: str, said: list[str]) -> None:
+    """It was said of each dataset that inherits it, with a command for each."""
+    below = dataset("tank/pg/wal", ["wal"], atime="on")
+    below["properties"]["atime"]["source"] = source
+    seen = observation(datasets=[dataset("tank/pg", ["data"], atime=above), below])
+    assert [f.about["dataset"] for f in findings(seen) if f.id == "atime-on"] == said

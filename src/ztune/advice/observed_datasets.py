@@ -66,6 +66,7 @@ DATASET_FACTS: dict[str, Fact] = {
     "logbias": Fact("property logbias"),
     "sync": Fact("property sync"),
     "atime": Fact("property atime"),
+    "atime_above": Fact("atime comes from above, from a dataset that was seen too", "flag"),
     "relatime": Fact("property relatime"),
     "primarycache": Fact("property primarycache"),
     "special_small_blocks": Fact("property special_small_blocks", "size"),
@@ -176,6 +177,7 @@ def dataset_facts(observation: Observation, dataset: ObservedDataset) -> dict[st
             name: values.get(name)
             for name in ("checksum", "logbias", "sync", "atime", "relatime", "primarycache", "direct")
         },
+        "atime_above": _from_above(observation, dataset, "atime"),
         "special_small_blocks": _int(values.get("special_small_blocks")),
         "dataset_reads": sum(g.reads.calls for g in groups) if groups else None,
         "dataset_read_bytes": sum(b for b in read if b is not None) if read and None not in read else None,
@@ -193,6 +195,22 @@ def dataset_facts(observation: Observation, dataset: ObservedDataset) -> dict[st
         if pool is not None:
             facts.update(_expansion(pool, record))
     return facts
+
+
+def _from_above(observation: Observation, dataset: ObservedDataset, name: str) -> bool:
+    """Say whether a dataset has a property's value from above, and one above it, with that value, was seen:
+    where it is changed there, it changes here."""
+    mine = dataset.properties.get(name)
+    return (
+        mine is not None
+        and mine.source.startswith(("default", "inherited"))
+        and any(
+            dataset.name.startswith(f"{one.name}/")
+            and (had := one.properties.get(name)) is not None
+            and had.value == mine.value
+            for one in (observation.zfs.datasets if observation.zfs else ())
+        )
+    )
 
 
 def slop(size: int) -> int:

@@ -16,7 +16,7 @@ from ztune.onhost.probes import procfs
 
 LOST = (
     "Seen through /proc only: calls and bytes are sums over all that the processes read and wrote, sockets "
-    "and pipes too; sizes, latencies, syncs, the time in system calls, and the calls on each file are unknown."
+    "and pipes too; sizes, latencies, syncs, the time in system calls, and calls by file are not known."
 )
 LOST_CLOSED = (
     "Which files, roles and datasets there are is told by the files that were found open, once a second or "

@@ -495,12 +495,15 @@ class KernelPools:
         return {name: self.zfs.upkeep(name) for name in self._live_names()}
 
     def as_made(self) -> dict[str, dict[str, str]]:
-        """Return the datasets' properties, and the module's parameters that the trial has set."""
+        """Return the datasets' properties, the devices of pools that the trial made, and the module's
+        parameters that it has set."""
         wanted = ["guid", *(n for n, p in PROPERTIES.items() if version_key(p.since) <= self.version)]
         of_zfs = {pool.name for pool in self.spec.layout.pools if pool.filesystem == "zfs"}
         names = [made.name for made in self.made if made.dataset.pool in of_zfs]
         values = self.zfs.values(names, wanted) if names else {}
         found = {name: {key: said.value for key, said in of.items()} for name, of in values.items()}
+        for name in self._live_names() if self.spec.place.kind != "parent" else ():
+            found[f"pool {name}"] = {"devices": ", ".join(self.zfs.upkeep(name).vdevs[1:])}
         if "parameters" in self.journal.things:
             set_ = self.journal.things["parameters"].facts["new"]
             found["the ZFS module"] = {name: tunables.read(name) or "" for name in set_}

@@ -173,8 +173,8 @@ def require_kept(before: Mapping[str, Mapping[str, str]], after: Mapping[str, Ma
                 f"{name} is not there any more: somebody renamed or destroyed it while it was measured"
             )
         for key, value in values.items():
-            if (now := after[name].get(key)) != value:
+            if (now := after[name].get(key) or "nothing") != (value or "nothing"):
                 raise ZtuneError(
-                    f"{key} of {name} was {value} when the measure began and {now} at its end: somebody "
-                    "changed it, so that what was measured is not this layout"
+                    f"{key} of {name}: {value} when the measure began and {now} at its end; somebody changed "
+                    "that, so that what was measured is not this layout"
                 )
