@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import subprocess
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,6 +21,7 @@ _IN_PROGRESS = re.compile(r"^ *(?:scan|remove|expand): (?P<work>.+) in progress\
 _LAST_SCAN = re.compile(r"^ *scan: (?P<said>.+)", re.MULTILINE)
 _LEAF_WORK = re.compile(r"\((?P<work>initializing|trimming)\)")
 """As zpool_main.c prints them: "scan: scrub in progress since …", "sdb ONLINE 0 0 0  (trimming)"."""
+_KSTAT = Path("/proc/spl/kstat/zfs")
 _SYSTEM = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
 
 
@@ -45,6 +45,8 @@ class Commands:
         self._patience = patience
         self._keep = tuple(keep_fds)
         self._paths: dict[str, str] = {}
+        self.in_vain: Callable[[], bool] = lambda: False
+        """Whether what works on pools won't come to its end, as they are lost."""
 
     def __call__(self, argv: Sequence[str], *, timeout: float = 120.0) -> str:
         """Run ``argv`` and return its standard output. Raises ZtuneError with its last words on failure."""
@@ -106,8 +108,9 @@ class Commands:
                 # At KeyboardInterrupt Popen would leave it running: a pool could come in behind our back.
                 if not goes_on:
                     process.kill()
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    process.wait(max(1.0, seconds - (time.monotonic() - began)))
+                until = max(time.monotonic() + 1.0, began + seconds)
+                while process.poll() is None and time.monotonic() < until and not self.in_vain():
+                    time.sleep(0.1)
                 raise
         text = err.decode("utf-8", errors="replace")
         if not quiet or process.returncode != 0:
@@ -264,6 +267,13 @@ class Zfs:
                 return {}
             raise ZtuneError(f"pool {name}: {last_words(err)}")
         return parse_get(out).get(name, {})
+
+    def suspended(self, pool: str) -> bool:
+        """Say whether a pool waits for its disks, without waiting for it: a command may."""
+        try:
+            return (_KSTAT / pool / "state").read_text(encoding="ascii").strip() == "SUSPENDED"
+        except OSError:
+            return False
 
     def upkeep(self, pool: str) -> Upkeep:
         """Return what a pool does of itself at the moment."""

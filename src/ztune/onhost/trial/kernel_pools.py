@@ -25,6 +25,7 @@ from ztune.onhost.trial.door import RUN, STATE, TRIAL, Door
 from ztune.onhost.trial.journal import Journal
 from ztune.onhost.trial.pools import Filled, Made, Say
 from ztune.onhost.trial.spec import Spec
+from ztune.onhost.trial.watching import LossWatch
 from ztune.onhost.tunables import NO_FLUSHES
 from ztune.units import format_size
 
@@ -51,6 +52,8 @@ class KernelPools:
     _guids: dict[str, str] = field(default_factory=dict)
     _lacks: dict[str, frozenset[str]] = field(default_factory=dict)
     """Pool of the layout → what features a pool of the user's in its place has disabled."""
+    _watch: LossWatch | None = None
+    _gone: str = ""
     _fs_mounts: dict[str, tuple[str, str, Path]] = field(default_factory=dict)
     """Thing id → file system, node, mount point of each ext4 and xfs."""
 
@@ -86,6 +89,8 @@ class KernelPools:
     def make(self, journal: Journal, say: Say, load: Mapping[str, Any]) -> None:
         """Make the pools and datasets of the layout."""
         self.journal = journal
+        # Not all of them are there yet: what is not there is not suspended.
+        self._watch = LossWatch(lambda: bool(self.gone()))
         spec = self.spec
         plan = (
             tunables.plan(spec.layout.arc, spec.layout.tunables, self.version, spec.dilation)
@@ -615,11 +620,19 @@ class KernelPools:
         return [made.mountpoint for made in list(self.made)] if place.kind == "parent" else []
 
     def gone(self) -> str:
-        """Return why the pools are there no more: the kernel's don't go by themselves."""
-        return ""
+        """Return which pool waits for its disks, as a sentence; empty while they all work."""
+        for name in self._live_names() if not self._gone else ():
+            if self.zfs.suspended(name):
+                self._gone = (
+                    f'pool "{name}" is suspended since the trial began: it waits for its disks; '
+                    f"`zpool status {name}` says why"
+                )
+        return self._gone
 
     def release(self) -> None:
-        """Nobody watches over them."""
+        """The trial is over: nobody need be told any more when they wait."""
+        if self._watch is not None:
+            self._watch.end()
 
     # -- what is known of them -------------------------------------------------------------------------
 

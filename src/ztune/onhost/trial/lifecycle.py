@@ -212,6 +212,7 @@ class RunningTrial:
             self.pools = MountedPools(spec, self.events)
         else:
             self.pools = KernelPools(spec, self.events, self.zfs, self.door)
+        self.commands.in_vain = lambda: bool(self.pools.gone())
 
     # -- the whole -------------------------------------------------------------------------------------
 

@@ -6,8 +6,6 @@ import hashlib
 import json
 import os
 import secrets
-import select
-import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,10 +14,10 @@ from typing import Any
 from ztune.errors import InputError, MissingError
 from ztune.onhost.events import Events
 from ztune.onhost.fields import to_json
-from ztune.onhost.host import interrupt, mounted, own_directory
+from ztune.onhost.host import mounted, own_directory
 from ztune.onhost.host.mounted import Mount, MountOptions
 from ztune.onhost.host.own_directory import NotOursError
-from ztune.onhost.host.process import signal_name
+from ztune.onhost.host.process import Identity, signal_name
 from ztune.onhost.host.zfs import Upkeep
 from ztune.onhost.jobs import registry
 from ztune.onhost.layout import CLASSES, Pool
@@ -29,6 +27,7 @@ from ztune.onhost.trial.journal import Journal
 from ztune.onhost.trial.mount_store import MountStore
 from ztune.onhost.trial.pools import Filled, Made, Say
 from ztune.onhost.trial.spec import Kept, Mounting, Spec
+from ztune.onhost.trial.watching import LossWatch
 
 STORE, MOUNTS = "store", "mounts"
 _READY_S = 600.0
@@ -36,9 +35,6 @@ _READY_S = 600.0
 _STOP_S = 3600.0
 """The disks' caches, and all dirty data, are written on the way out."""
 _PROBE_S, _DYING_S = 2.0, 60.0
-_LOOK_MS = 200
-_GRACE_S = 2.0
-"""What the death of the mount breaks fails by itself within this, mostly, and says more."""
 
 
 @dataclass(slots=True)
@@ -52,7 +48,7 @@ class MountedPools:
     journal: Journal = field(init=False)
     _store: MountStore | None = None
     _mount: Mount | None = None
-    _watch: _Watch | None = None
+    _watch: LossWatch | None = None
     _gone: str = ""
     _load: dict[str, Any] = field(default_factory=dict)
 
@@ -143,7 +139,8 @@ class MountedPools:
             loaded=loaded,
         )
         self.events.log(f"mounted by process {self._mount.pid}")
-        self._watch = _Watch(self._mount.pid)
+        alive = Identity.of(self._mount.pid)
+        self._watch = LossWatch(lambda: alive is None or not alive.alive())
 
     # -- pools that are kept as loading left them ------------------------------------------------------
 
@@ -341,36 +338,3 @@ def _without_profiles(engine: Mapping[str, Any]) -> dict[str, Any]:
         for pool in engine["pools"]
     ]
     return {**{key: value for key, value in engine.items() if key != "profiles"}, "pools": pools}
-
-
-class _Watch:
-    """Interrupts the trial when the mount dies: whatever waits for it may wait for ever."""
-
-    def __init__(self, pid: int) -> None:
-        self._over = threading.Event()
-        self._lock = threading.Lock()
-        self._fd = os.pidfd_open(pid)
-        self._thread = threading.Thread(target=self._look, daemon=True, name="mount watch")
-        self._thread.start()
-
-    def end(self) -> None:
-        """Watch no more; nothing is interrupted after this."""
-        with self._lock:
-            self._over.set()
-        self._thread.join()
-
-    def _look(self) -> None:
-        poll = select.poll()
-        poll.register(self._fd, select.POLLIN)
-        try:
-            while not self._over.is_set():
-                if not poll.poll(_LOOK_MS):
-                    continue
-                if self._over.wait(_GRACE_S):
-                    return
-                with self._lock:
-                    if not self._over.is_set():
-                        interrupt.ring()
-                return
-        finally:
-            os.close(self._fd)
