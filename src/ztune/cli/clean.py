@@ -199,11 +199,13 @@ def _clean(place: Place, yes: bool, as_json: bool, beside: Mapping[str, Any] | N
             _show(one)
         for one in datasets:
             name, of = output.line(one["name"]), output.line(one["trial"])
-            output.echo(f"without a journal: {name}, which says that it is of trial {of}")
+            why = f"; {output.line(one['problem'])}" if one.get("problem") else ""
+            output.echo(f"without a journal: {name}, which says that it is of trial {of}{why}")
     if not trials and not datasets:
         return 0
     if not yes:
-        if not as_json and (datasets or not all(one.get("running") for one in trials)):
+        would = [one for one in datasets if not one.get("problem")]
+        if not as_json and (would or not all(one.get("running") for one in trials)):
             output.echo("Nothing was changed; --yes destroys it.")
         return 0
     left = trial.clean(place, program, _say, waits=_say).stayed

@@ -44,7 +44,7 @@ def test_what_a_journal_knows_of_is_not_listed_beside_it(
     monkeypatch.setattr(clean, "module_version", lambda: "2.3.2")
     monkeypatch.setattr(clean, "runs", lambda _state: [])
     left = clean.listing(tmp_path, Events(io.StringIO()))["datasets"]
-    assert left == [{"name": "tank/ztune-r-2", "run": "r", "trial": "r-2"}]
+    assert left == [{"name": "tank/ztune-r-2", "run": "r", "trial": "r-2", "problem": ""}]
     # Its pool was not imported when it was to be removed; what else the trial left is refused still.
     journal.append("removed", id="datasets:main")
     journal.close()
@@ -97,3 +97,26 @@ def test_with_what_has_no_journal_its_directories_go_too_and_what_is_not_known_i
     assert not where.places.exists() and not where.believed.exists()
     (warning,) = [line for line in said.getvalue().splitlines() if '"warning"' in line]
     assert "zfs_arc_max is 67108864, for all pools of this host" in warning
+
+
+def test_of_what_somebody_made_their_own_by_another_name_it_says_how_it_is_forgotten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It stayed at each clean-up, which failed for it, after it was said that it would be destroyed; and the
+    host's own limit of the ARC was taken for the trial's."""
+    state = tmp_path / "state"
+    zfs: Any = LostZfs(state)
+    zfs.there = ["tank/mine now"]
+    zfs.values = lambda names, _wanted: {
+        n: {RUN: Value("r", "local"), TRIAL: Value("r-1", "local")} for n in names
+    }
+    monkeypatch.setattr(clean, "Zfs", lambda _commands: zfs)
+    monkeypatch.setattr(clean, "module_version", lambda: "2.3.2")
+    monkeypatch.setattr(tunables, "read", lambda _name: "67108864")
+    (one,) = clean.listing(state, Events(io.StringIO()))["datasets"]
+    assert one["problem"].endswith("`zfs inherit ztune:state 'tank/mine now'` has ztune look at it no more")
+    said = io.StringIO()
+    assert not clean.clean(state, Events(said))
+    (error,) = [line for line in said.getvalue().splitlines() if "left alone" in line]
+    assert "its name is not one that a trial gives; if it is yours now" in error
+    assert "zfs_arc_max" not in said.getvalue()

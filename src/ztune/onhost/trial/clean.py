@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -128,6 +129,10 @@ def _clean_lost(
     ok = True
     zfs = Zfs(Commands(events, patience=patience))
     lost = {name: whose for name, whose in lost.items() if whose[0] not in busy}
+    for name in [name for name in lost if _renamed(name)]:
+        events.error(_renamed(name), "destroy")
+        ok = False
+        del lost[name]
     for name, (run, trial) in lost.items():
         lock = RunLock(state, run)
         try:
@@ -147,6 +152,16 @@ def _clean_lost(
             "`echo 0 > /sys/module/zfs/parameters/zfs_arc_max` is ZFS's default, for zfs_arc_min too"
         )
     return ok
+
+
+def _renamed(name: str) -> str:
+    """Return the sentence for a dataset that has another name than a trial gives; empty for others."""
+    if "/" not in name or name.rpartition("/")[2].startswith("ztune-"):
+        return ""
+    return (
+        f"dataset {name}: left alone: its name is not one that a trial gives; "
+        f"if it is yours now, `zfs inherit {STATE} {shlex.quote(name)}` has ztune look at it no more"
+    )
 
 
 def _clean_one(zfs: Zfs, name: str, where: RunHome, trial: str, events: Events, patience: float) -> None:
@@ -171,8 +186,6 @@ def _clean_one(zfs: Zfs, name: str, where: RunHome, trial: str, events: Events, 
         if values.get("mounted") is not None and values["mounted"].value == "yes"
     }
     if "/" in name:
-        if not name.rpartition("/")[2].startswith("ztune-"):
-            raise ZtuneError(f"dataset {name}: left alone: its name is not one that a trial gives")
         door.destroy_datasets(
             Thing(name, "datasets", {"root": name, "names": list(tree), "mountpoints": points})
         )
@@ -341,7 +354,10 @@ def listing(state: Path, events: Events) -> dict[str, Any]:
     return {
         "state": str(state),
         "trials": found,
-        "datasets": [{"name": name, "run": run, "trial": trial} for name, (run, trial) in lost.items()],
+        "datasets": [
+            {"name": name, "run": run, "trial": trial, "problem": _renamed(name)}
+            for name, (run, trial) in lost.items()
+        ],
     }
 
 
