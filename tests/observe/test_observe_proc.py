@@ -11,11 +11,13 @@ from typing import Any
 
 import pytest
 
+from ztune.advice.findings import unknown_roles
 from ztune.observe import live as observe_live
 from ztune.observe import watch as observe_watch
 from ztune.observe.live import LiveObservation
-from ztune.observe.live_groups import FilePlace
+from ztune.observe.live_groups import NO_ROLE, FilePlace
 from ztune.observe.live_kernel import SeenFile, Unfit
+from ztune.observe.model import Group, ObservedTransfers
 from ztune.observe.subjects import choose
 from ztune.trace.roles import RoleRules
 
@@ -78,3 +80,5 @@ def test_open_files_tell_datasets_and_roles(
     # Nothing is made up of what was done with them.
     assert not seen.of_kind("file")
     assert any("told by the files that were found open" in limit for limit in seen.limits)
+    some = Group(kind="role", name=NO_ROLE, writes=ObservedTransfers(calls=9, bytes=9))
+    assert unknown_roles(seen.model_copy(update={"groups": (some,)})) == "", "roles are known"

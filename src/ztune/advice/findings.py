@@ -109,7 +109,7 @@ def unknown_roles(observation: Observation) -> str:
     Without it "none of the rules fires" would read as "all is well".
     """
     used = [g for g in observation.of_kind("role") if g.reads.calls or g.writes.calls]
-    if not used or any(group.name != NO_ROLE for group in used):
+    if not used or any(group.name != NO_ROLE for group in used) or observation.files:
         return ""
     own = [g for g in observation.of_kind("file") if not roles_by_use.of_system(g.name)]
     files = sorted(own, key=lambda g: -roles_by_use.moved(g))
