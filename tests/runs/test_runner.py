@@ -471,6 +471,25 @@ def test_what_a_trial_waits_for_reaches_the_view_and_no_other_line_does(place: F
     ]
 
 
+def test_devices_that_a_pool_got_between_two_trials_are_said_once(place: FakePlace) -> None:
+    """A log device made the layouts after it quicker, and nothing said so."""
+    before, after = ["mirror-0", "sda", "sdb"], ["mirror-0", "sda", "logs", "nvme0"]
+    place.behave(of={"*": {"devices": before}})
+
+    class Adds(Notes):
+        def finished(self, trial: Trial, steps: Mapping[str, float]) -> None:
+            super().finished(trial, steps)
+            if trial.number == 2:
+                place.behave(of={"*": {"devices": after}})
+
+    run = go(place, "8K", "16K", notes=Adds())
+    (warning,) = run.warnings
+    assert warning == (
+        "pool tank has other devices than in trial 2 from trial 3 on: logs came, nvme0 came, sdb left; "
+        "what was measured before and after does not compare"
+    )
+
+
 def test_what_could_not_be_destroyed_is_said(place: FakePlace) -> None:
     place.behave(of={"8K": {"keep": True}})
     notes = Notes()

@@ -159,7 +159,10 @@ def run() -> int:
             say("series", probe="arc", columns=["t", "hits"], rows=[[time.time(), 1], [time.time(), 2]])
         if step == "collect":
             say("warning", text="the clock was set")
-            say("result", result=result(spec, seconds))
+            found = result(spec, seconds)
+            if "devices" in mine:
+                found["environment"]["parents"] = {"tank": mine["devices"]}
+            say("result", result=found)
         say("step", step=step, state="end", share=1, t=time.time(), text="")
     if mine.get("keep"):
         say("error", text="pool zt: left alone: busy", step="destroy")

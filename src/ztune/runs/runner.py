@@ -195,6 +195,11 @@ def _shape(error: str | None) -> str:
     return re.sub(r"\d[\d.,]*", "", error or "")
 
 
+def _parents(result: Mapping[str, Any] | None) -> dict[str, Sequence[str]]:
+    """Return what a result says that pools of the user's were made of, by pool."""
+    return dict(((result or {}).get("environment") or {}).get("parents") or {})
+
+
 class _Runner:
     """A run that is going on."""
 
@@ -411,9 +416,28 @@ class _Runner:
             f"{error}; `ztune run --resume {self.going.run.id}` goes on once that is mended"
         )
 
+    def _say_other_devices(self, trial: Trial, now: Mapping[str, Sequence[str]]) -> None:
+        """Warn, once for each change, where a pool of the user's has other devices than in earlier trials."""
+        found = [t for t in self.going.trials() if t.ok and t.host == trial.host and t.id != trial.id]
+        known = [(t.number, said) for t in found if (said := _parents(t.result))]
+        if not known or any(said == now for _, said in known):
+            return
+        number, before = known[-1]
+        for pool, devices in now.items():
+            came = [name for name in devices if name not in before.get(pool, ())]
+            gone = [name for name in before.get(pool, ()) if name not in devices]
+            if came or gone:
+                self.going.warn(
+                    f"pool {pool} has other devices than in trial {number} from trial {trial.number} on: "
+                    f"{', '.join([*(f'{name} came' for name in came), *(f'{name} left' for name in gone)])}; "
+                    "what was measured before and after does not compare"
+                )
+
     def _keep(self, trial: Trial, ended: trials.Ended, error: str | None) -> None:
         """Store what a trial ended with, and say it."""
         going = self.going
+        if error is None:
+            self._say_other_devices(trial, _parents(ended.result))
         try:
             kept = ended.series.write(going.run.id, trial.number)
         except InputError as unwritten:

@@ -685,6 +685,11 @@ class KernelPools:
                 pool: {"guid": self._guids.get(pool, ""), "devices": [[d.class_, d.path] for d in found]}
                 for pool, found in self._devices.items()
             },
+            **(
+                {"parents": {name: list(self.zfs.upkeep(name).vdevs[1:]) for name in self._live_names()}}
+                if self.spec.place.kind == "parent"
+                else {}
+            ),
         }
 
 
