@@ -2,10 +2,8 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from zfs_machine import STAND_IN, Machine, run_here
@@ -33,8 +31,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
 @pytest.fixture
 def answered_here(monkeypatch: pytest.MonkeyPatch) -> None:
     """The machine's programs answer in this process; other tests of ``apply`` start them."""
-    here = SimpleNamespace(**{**vars(subprocess), "run": run_here})
-    monkeypatch.setattr(host, "subprocess", here)
+    monkeypatch.setattr(host, "_ended", run_here)
 
 
 @pytest.fixture

@@ -14,8 +14,9 @@ from typing import Any
 
 import pytest
 from children import environment
-from zfs_machine import CHANGES, Machine, do, planned
+from zfs_machine import CHANGES, ENDED, Machine, do, planned
 
+from ztune.advice import host
 from ztune.advice.host import CommandError, Host
 from ztune.advice.perform import UndoFile, perform, read_undo, undo
 from ztune.errors import InputError, ZtuneError
@@ -198,6 +199,18 @@ def test_a_second_interrupt_does_not_stop_taking_back(machine: Machine, tmp_path
         perform(planned(), Host(), tmp_path / "u.json", None, say)
     assert {name: d.get("local", {}) for name, d in machine.datasets().items()} == before
     assert not (tmp_path / "u.json").exists()
+
+
+def test_a_command_that_outlives_its_end_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As `zfs set` on a pool that was suspended: apply hung with it, and its time had no end."""
+    monkeypatch.setattr(host, "_ended", ENDED)
+    monkeypatch.setattr(host, "_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(host, "_KILLED_S", 0.2)
+    monkeypatch.setattr(subprocess.Popen, "kill", lambda _: None)
+    with pytest.raises(CommandError, match=r"^`sleep 5` on this host did not end in 0 s$"):
+        Host().run(["sleep", "5"])
 
 
 def test_an_interrupted_undo_says_how_it_goes_on(machine: Machine, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import json
 import os
 import shutil
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from typing import Any
 import evidence as ev
 import fake_zfs
 
+from ztune.advice import host
 from ztune.advice.host import Host, read
 from ztune.advice.model import Recommendation
 from ztune.advice.perform import perform
@@ -25,6 +26,7 @@ from ztune.study.durability import judge
 from ztune.study.layout import parse_layout, with_settings
 
 STAND_IN = Path(__file__).with_name("fake_zfs.py")
+ENDED = host._ended
 MAPPING = {"data": "tank/pg", "wal": "tank/pg/wal"}
 STATUS = """  pool: tank
  state: ONLINE
@@ -88,13 +90,13 @@ class Machine:
         return [c for c in self.calls() if c.split()[1] not in {"get", "version", "status", "list"}]
 
 
-def run_here(argv: Sequence[str], **how: Any) -> subprocess.CompletedProcess[str]:
-    """As ``subprocess.run``, but the stand-in for ``zfs`` answers in this process: to start a Python takes
+def run_here(argv: Sequence[str], env: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
+    """As ``host._ended``, but the stand-in for ``zfs`` answers in this process: to start a Python takes
     ten times as long. What it is told to kill is its parent, so then it has a process."""
-    found = shutil.which(argv[0], path=how["env"]["PATH"])
+    found = shutil.which(argv[0], path=env["PATH"])
     bin_ = Path(os.environ["FAKE_ZFS"]).parent / "bin" if "FAKE_ZFS" in os.environ else None
     if found is None or Path(found).parent != bin_ or "then kill" in os.environ.get("FAKE_FAIL", ""):
-        return subprocess.run(argv, **how)
+        return ENDED(argv, env)
     out, err, code = io.StringIO(), io.StringIO(), 0
     with redirect_stdout(out), redirect_stderr(err):
         try:

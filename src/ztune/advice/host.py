@@ -6,6 +6,7 @@ One class runs every command, here or over ssh. Reading changes nothing; the one
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shlex
@@ -14,10 +15,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ztune.errors import InputError, MissingError, ZtuneError
+from ztune.onhost.host.interrupt import uninterrupted
 from ztune.onhost.properties import FEATURES, PROPERTIES, parse_property, version_key
 from ztune.onhost.tunables import PARAMETERS
 
-_TIMEOUT_S = 60.0
+_TIMEOUT_S, _KILLED_S = 60.0, 10.0
 _SBIN = "/usr/local/sbin:/usr/sbin:/sbin"  # where zfs stands, and where a user's PATH often doesn't look
 _ABOUT = (
     *("type", "guid", "used", "referenced", "available", "mountpoint", "mounted", "origin", "dedup"),
@@ -80,10 +82,7 @@ class Host:
         shown = shlex.join(command)
         env = {**os.environ, "LC_ALL": "C", "PATH": f"{os.environ.get('PATH', '')}:{_SBIN}"}
         try:
-            done = subprocess.run(
-                argv, capture_output=True, text=True, errors="replace", timeout=_TIMEOUT_S, env=env,
-                stdin=subprocess.DEVNULL, process_group=0,  # Ctrl-C is for ztune, which ends it if it has to
-            )  # fmt: skip
+            done = _ended(argv, env)
         except FileNotFoundError:
             raise self._missing(argv[0]) from None
         except OSError as error:
@@ -106,6 +105,26 @@ class Host:
             f"there is no {program} on {self.name}, so nothing can be compared or changed there; install "
             f"OpenZFS (zfsutils-linux), name the host with --on ssh://HOST, or use --export, which needs none"
         )
+
+
+def _ended(argv: Sequence[str], env: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
+    """Run a program to its end. Raises OSError, and TimeoutExpired after a minute: it is killed then.
+
+    In a group of its own: Ctrl-C is for ztune, which ends it if it has to.
+    """
+    process = subprocess.Popen(
+        argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        errors="replace", env=env, process_group=0,
+    )  # fmt: skip
+    try:
+        out, err = process.communicate(timeout=_TIMEOUT_S)
+    except BaseException:
+        process.kill()
+        # What it does in the kernel may come to its end yet, but not for a suspended pool: that outlives all.
+        with uninterrupted(), contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(_KILLED_S)
+        raise
+    return subprocess.CompletedProcess(argv, process.returncode, out, err)
 
 
 @dataclass(frozen=True)
