@@ -102,6 +102,18 @@ def test_what_a_mount_cannot_do_is_refused(home: Path, changes: dict[str, Any], 
     assert "\n" not in str(error.value)
 
 
+def test_what_the_mounts_openzfs_lacks_is_refused_before_any_trial(home: Path) -> None:
+    place: Any = MountPlace()
+    place._program = SimpleNamespace(openzfs="2.1.11")
+    study = study_of()
+    place.check(study, study.layout)
+    study = study_of(dataset=[{**DATA, "checksum": "blake3"}])
+    with pytest.raises(
+        InputError, match=r"checksum=blake3 needs OpenZFS 2\.2 or later; the mount has 2\.1\.11$"
+    ):
+        place.check(study, study.layout)
+
+
 def test_what_a_layout_changes_and_a_mount_does_not_have_is_refused(home: Path) -> None:
     study = study_of()
 

@@ -18,7 +18,7 @@ from ztune.onhost.properties import MOUNTED
 from ztune.onhost.trial.mount_store import DISKS
 from ztune.places import bundle, loaded, mount_points, mount_program
 from ztune.places.about import said_of_host
-from ztune.places.channel import STATE, Channel, ProcessChannel
+from ztune.places.channel import STATE, Channel, ProcessChannel, require_known
 from ztune.places.engine_spec import changed_in_vain, mount_spec
 from ztune.places.mount_program import MountProgram
 from ztune.study import Layout, Study
@@ -138,6 +138,8 @@ class MountPlace:
                 f"at least {format_size(ROOM)} are needed; set ZTUNE_HOME to a roomier place"
             )
         mount_points.check_layout(layout)
+        if self._program is not None:
+            require_known("the mount", self._program.openzfs, layout)
         where = f'layout "{layout.name}" of study "{study.name}"'
         for changed in changed_in_vain(study, layout, MOUNTED):
             raise InputError(
