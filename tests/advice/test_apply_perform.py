@@ -188,6 +188,17 @@ def test_where_nobody_reads_what_is_said_everything_is_taken_back(
     assert not (tmp_path / "u.json").exists()
 
 
+def test_an_undo_that_nobody_reads_takes_all_back(machine: Machine, tmp_path: Path) -> None:
+    before = {name: d.get("local", {}) for name, d in machine.datasets().items()}
+    do(planned(), tmp_path / "u.json")
+
+    def say(_: str) -> None:
+        raise BrokenPipeError(32, "Broken pipe")
+
+    assert undo(read_undo(tmp_path / "u.json"), Host(), say, yes=True).left == ()
+    assert {name: d.get("local", {}) for name, d in machine.datasets().items()} == before
+
+
 def test_a_second_interrupt_does_not_stop_taking_back(machine: Machine, tmp_path: Path) -> None:
     before = {name: d.get("local", {}) for name, d in machine.datasets().items()}
 

@@ -351,7 +351,7 @@ def undo(file: UndoFile, host: Host, say: Say, *, yes: bool) -> Undone:
                     f"({now.source}), not the {entry.value} that was set: someone changed it since"
                 )
                 continue
-            say(shlex.join(setting.undo))
+            _tell(say, shlex.join(setting.undo))
             if yes:
                 host.run(setting.undo)
             done.append(setting)
