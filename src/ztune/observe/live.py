@@ -315,6 +315,11 @@ class LiveObservation:
                 "such files are not looked at, and how they compress is not known."
             )
         yield from self._without_role(grouped.groups, reading.message["window_ns"] / 1e9)
+        for one in roles_by_use.copies(grouped.groups):
+            yield (
+                f"{one.glob} is named like a database's own files, and may be a backup ({one.why}): "
+                f"{one.option} takes it for one."
+            )
         writable = sorted(self._mapped_before | set(grouped.mapped_writable))
         read_only = sorted((set(grouped.mapped) | self._mapped_to_read) - set(writable))
         for paths, how in ((writable, "written and read"), (read_only, "read")):
