@@ -128,7 +128,8 @@ class LiveObservation:
             self._look()
 
     def _gone(self) -> bool:
-        if self.subject.by_files or self._result is not None:
+        # What a unit starts later is observed too: its server may be started again.
+        if self.subject.kind != "pid" or self._result is not None:
             return False
         if self._ended is None and not self.subject.now():
             self._ended = time.monotonic()
@@ -272,10 +273,9 @@ class LiveObservation:
 
     def _gone_sentence(self) -> str:
         assert self._ended is not None
-        what = {"pid": f"process {self.subject.name}", "unit": f"all processes of {self.subject.name}"}
         return (
-            f"The observed {what[self.subject.kind]} ended after {self._ended - self._begun:.0f} s; what was "
-            f"seen until then is kept."
+            f"The observed process {self.subject.name} ended after {self._ended - self._begun:.0f} s; "
+            "what was seen until then is kept."
         )
 
     def _limits(self, grouped: Grouped, reading: KernelReading) -> Iterator[str]:
@@ -291,13 +291,6 @@ class LiveObservation:
                 f"Calls were counted for {watched:.1f} of {window:.0f} s, {PIECE_S:g} s at a time, and stand "
                 f"for all: counts are estimates, and a call that takes over {PIECE_S:g} s may be missing."
             )
-        if self.subject.by_files:
-            yield (
-                "Files were chosen, not processes: the times of system calls are of calls on these files, "
-                "processor time and context switches those of threads from when they first touched one."
-            )
-        elif not self._all_calls:
-            yield "Of system calls, those on files were timed; --calls times all."
         if not self._session.uring:
             yield "This kernel does not let io_uring requests be seen; they are missing."
         lost = reading.message["dropped"] + grouped.unexplained
@@ -338,6 +331,13 @@ class LiveObservation:
                 )
         if not self._session.timed:
             yield "This kernel does not tell what the programs in it cost: own_cpu_seconds is without them."
+        if self.subject.by_files:
+            yield (
+                "Files were chosen, not processes: the times of system calls are of calls on these files, "
+                "processor time and context switches those of threads from when they first touched one."
+            )
+        elif not self._all_calls:
+            yield "Of system calls, those on files were timed; --calls times all."
 
     def _without_role(self, groups: Iterable[Group], seconds: float) -> Iterator[str]:
         """Name the files that no rule knows, where they moved much; where no file has a role, all are."""
