@@ -53,7 +53,7 @@ PROPOSED = "proposed-roles"
 """Code of a trace's warning that roles were told from what the files do."""
 DUMPED = 8 << 20
 """Bytes of a new file that is synced once at most: from so many on it is a dump, not a log."""
-COPIED = "written once, from front to back, and not read, by what does no more: a copy"
+COPIED = "a copy: written once, from front to back, and not read"
 """What is said of files that are named like a database's own, and are a backup of it."""
 _NAMED = 3  # kinds of files that a sentence names
 
