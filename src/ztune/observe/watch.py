@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from pathlib import Path
 
 from ztune.databases.observed import databases
 from ztune.observe import files, zfs_state
@@ -120,7 +120,7 @@ def folders(subject: ObservedSubject, groups: Iterable[Group], works: Iterable[s
 def _works(pids: Iterable[int]) -> Iterator[str]:
     for pid in pids:
         with suppress(OSError):
-            yield os.readlink(f"/proc/{pid}/cwd")
+            yield str(Path(f"/proc/{pid}/cwd").readlink())
 
 
 def _allocations(groups: Iterable[Group], state: ObservedZfs | None) -> dict[str, Allocation]:
