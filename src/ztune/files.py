@@ -8,7 +8,7 @@ import io
 import os
 import stat
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
@@ -19,17 +19,17 @@ MOST = 64 << 20
 """Bytes that are read of a file: those that the user writes or ztune made are far smaller."""
 
 
-def read(path: Path, most: int = MOST, *, believed: bool = False) -> bytes:
+def read(path: Path, most: int = MOST, look: Callable[[int], object] | None = None) -> bytes:
     """Return what is in ``path``. Raises InputError for more than ``most`` bytes, as of a link to /dev/zero,
-    whose size says nothing; OSError where it can't be read. ``believed``: what it says is done, so InputError
-    where another user could have written it.
+    whose size says nothing; OSError where it can't be read; and what ``look`` raises at the open file, whose
+    descriptor it gets.
     """
     with path.open("rb") as file:
-        content, found = file.read(most + 1), os.fstat(file.fileno())
-    if len(content) > most:
-        raise InputError(f"{path} has more than {most >> 20} MiB, so it is another kind of file")
-    if believed:
-        _require_written_by_us(path, found)
+        content = file.read(most + 1)
+        if len(content) > most:
+            raise InputError(f"{path} has more than {most >> 20} MiB, so it is another kind of file")
+        if look is not None:
+            look(file.fileno())
     return content
 
 
@@ -99,18 +99,6 @@ def callers() -> tuple[int, ...]:
     """Return the user who had sudo run this, where that is known: what is theirs counts as root's."""
     uid = os.environ.get("SUDO_UID", "")
     return (int(uid),) if os.geteuid() == 0 and uid.isascii() and uid.isdigit() else ()
-
-
-def _require_written_by_us(path: Path, found: os.stat_result) -> None:
-    """Raise InputError where others than root and who runs this could have written the file ``found``."""
-    group = os.environ.get("SUDO_GID", "") if callers() else ""
-    groups = (0, os.getegid(), *((int(group),) if group.isascii() and group.isdigit() else ()))
-    by_group = found.st_mode & stat.S_IWGRP and found.st_gid not in groups
-    if found.st_uid not in (0, os.geteuid(), *callers()) or found.st_mode & stat.S_IWOTH or by_group:
-        raise InputError(
-            f"another user could have written {path}, and what it says would be done; "
-            "read it, and name a copy of yours"
-        )
 
 
 def umask() -> int:

@@ -59,6 +59,8 @@ def trials(
 
 SAME = {"base": 22.0, "8K": 12.0, "16K": 15.0}
 TURNED = {"base": 22.0, "8K": 20.0, "16K": 15.0}
+QUIET = {"base": 22.0, "8K": 10.55, "16K": 10.0}
+"""5.5 % apart, and less than 5 % of the fifth of the recorded 60 s that quiet disks count for."""
 LOST = {"base": 22.0, "8K": None, "16K": 15.0}
 BEATEN = {"base": 22.0, "8K": 12.0, "16K": None}
 CORES = "half the processors and twice the processors"
@@ -68,6 +70,7 @@ CORES = "half the processors and twice the processors"
     ("half", "twice", "said"),
     [
         (SAME, SAME, f"The choice with half the ARC, twice the ARC, {CORES} too."),
+        (QUIET, SAME, f"The choice with half the ARC, twice the ARC, {CORES} too."),
         ({}, SAME, f"The choice with twice the ARC, {CORES} too."),
         (
             SAME,

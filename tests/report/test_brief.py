@@ -114,6 +114,19 @@ def test_a_gain_that_is_no_speed_is_not_called_one(
     assert said in " ".join(text(r).split())
 
 
+def test_more_work_of_disks_that_have_little_is_no_less_speed() -> None:
+    r = replayed(
+        {"busy_s": 2.0, "wait_s": 0.5}, {"busy_s": 2.4, "wait_s": 0.7}, {"data.compression": "zstd-3"}
+    )
+    assert r.layout_name == "other"
+    assert r.meaning == (
+        "The disks are at work for 1.6% of the recorded time, so this makes the job no slower; the gain is "
+        "elsewhere."
+    )
+    r = replayed({"busy_s": 100, "wait_s": 9}, {"busy_s": 103, "wait_s": 9}, {"data.compression": "zstd-3"})
+    assert r.layout_name == "other" and "the gain is elsewhere, and is not speed" in r.meaning
+
+
 @pytest.mark.parametrize(
     ("base", "other", "shown"),
     [

@@ -176,6 +176,10 @@ def test_worth_is_the_first_metric_then_a_little_of_the_next(screened: tuple[Run
 
     assert order(with_metrics(a, 9.0, 5e6), with_metrics(b, 10.0, 1e6))  # 10 % of time before space
     assert order(with_metrics(a, 10.1, 1e6), with_metrics(b, 10.0, 3e6))  # space before 1 % of time
+    # Of disks that are hardly at work: a hundredth of the job's time is worth less than the space.
+    recorded = a.measure["model"]["trace_s"]
+    quick, small = (with_metrics(a, 0.01 * recorded, 3e6), with_metrics(b, 0.015 * recorded, 1e6))
+    assert order(small, quick)
     # Processors hold a layout back, however little its disks have to do.
     assert not order(with_metrics(a, 0.1, 1e6, cpu=40.0), with_metrics(b, 10.0, 1e6, cpu=1.0))
     failed = dataclasses.replace(a, status="failed", result=None)

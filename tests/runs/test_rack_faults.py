@@ -294,9 +294,9 @@ def test_ctrl_c_stops_all_and_cleans_all(scene: Scene, rounds: int) -> None:
             scene.start(faulty)
         with Store.open() as store:
             run = store.run()
-            assert run.status == "interrupted"
-            assert {t.status for t in store.trials(run.id)} <= {"ok", "pending"}
-        assert all(host.left() == [] for host in scene.rack.hosts)
+            assert run.status == "interrupted", faulty.said
+            assert {t.status for t in store.trials(run.id)} <= {"ok", "pending"}, faulty.said
+        assert {host.name: host.left() for host in scene.rack.hosts} == scene.clear, faulty.said
         done = [t.number for t in _ok(run)]
         scene.check(scene.resume(run, Observer()))
         assert all(not t.attempts for t in _ok(run) if t.number in done)

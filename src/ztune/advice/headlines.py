@@ -17,7 +17,7 @@ from ztune.advice.trust import BUSY_SHARE
 from ztune.analysis import units
 from ztune.analysis.effects import ABSENT, settings_without
 from ztune.analysis.metrics import number_at
-from ztune.analysis.need import SPREAD
+from ztune.analysis.need import QUIET, SPREAD
 from ztune.analysis.results import LayoutResult
 from ztune.analysis.standing import Standing
 from ztune.analysis.stats import ratio
@@ -132,6 +132,12 @@ def meaning(now: Standing, found: Sequence[Headline], manifest: Manifest | None)
     spared = any(_less(h.side) for h in found if h.name == "disk work")
     share = _share_of_recording(now.baseline)
     if found and not spared and not any(map(_less, waits)):
+        busiest = None if now.chosen is None else _share_of_recording(now.chosen)
+        if busiest is not None and busiest < QUIET:
+            return (
+                f"The disks are at work for {units.show(busiest, 'share')} of the recorded time, so this "
+                "makes the job no slower; the gain is elsewhere."
+            )
         return "Neither disk work nor waiting is less: the gain is elsewhere, and is not speed."
     if spared and waits and not any(map(_less, waits)):
         return "No thread waits less: this is room for more load, not speed."

@@ -9,6 +9,7 @@ import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,6 +19,7 @@ from ztune import files
 from ztune.advice.host import CommandError, Host, HostProperty, canonical
 from ztune.advice.plan import Plan, PropertyChange
 from ztune.errors import InputError, ZtuneError
+from ztune.onhost.host import own_directory
 from ztune.onhost.layout import check_dataset_name
 from ztune.onhost.properties import PROPERTIES
 from ztune.study import DurabilityClass
@@ -112,6 +114,8 @@ def write_undo(undo: UndoFile, path: Path) -> None:
         with contextlib.suppress(FileExistsError):  # a file in the way is found by open()
             path.parent.mkdir(parents=True)
         with path.open("x", encoding="utf-8") as file:
+            # Whatever the umask: what a group may write is not believed later.
+            os.fchmod(file.fileno(), 0o644 & ~files.umask())
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
@@ -131,7 +135,7 @@ def write_undo(undo: UndoFile, path: Path) -> None:
 def read_undo(path: Path) -> UndoFile:
     """Return the undo file at ``path``. Raises InputError with one sentence."""
     try:
-        raw: Any = json.loads(files.read(path, believed=True))
+        raw: Any = json.loads(files.read(path, look=partial(_require_ours, path)))
     except OSError as error:
         raise InputError(f"{path} can't be read: {error.strerror}") from None
     except (ValueError, RecursionError):
@@ -142,6 +146,16 @@ def read_undo(path: Path) -> UndoFile:
         first = error.errors(include_url=False)[0]
         where = ".".join(str(p) for p in first["loc"])
         raise InputError(f"{path} is no undo file of ztune: {where}: {first['msg']}") from None
+
+
+def _require_ours(path: Path, fd: int) -> None:
+    """Raise InputError where another user could have written the undo file that is open: what it says would
+    be done, as root."""
+    if not own_directory.only_ours(fd, files.callers()):
+        raise InputError(
+            f"another user could have written {path}, and what it says would be done; "
+            "read it, and name a copy of yours"
+        )
 
 
 def check_allowed(plan: Plan, accepted: DurabilityClass | None) -> None:

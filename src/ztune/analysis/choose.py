@@ -92,7 +92,7 @@ def as_good(
         mine, theirs = candidate.value(metric), than.value(metric)
         if mine is None or theirs is None:
             return False
-        share = tolerance(metric, within, errors)
+        share = tolerance(metric, within, than, errors)
         if mine > theirs and differs(candidate.estimates.get(metric), than.estimates.get(metric), share):
             return False
     return True

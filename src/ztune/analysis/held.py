@@ -46,4 +46,5 @@ def held(now: Standing, found: Sequence[BeforeAfter]) -> Held | None:
     order = [one.hash for one in sorted(found, key=lambda one: one.after)]
     same = order == [one.hash for one in sorted(found, key=lambda one: one.before)]
     said = f"the order of the best {len(found)} is the same" if same else "no other of the best is better"
-    return Held(mine, best if best.after * (1 + now.within) < mine.after else None, said)
+    most = best.after + now.within * max(best.after, now.quiet)
+    return Held(mine, best if mine.after > most else None, said)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from ztune.analysis import demand, units
 from ztune.analysis.metrics import REPLAYED, replayed
+from ztune.analysis.need import QUIET
 from ztune.analysis.paired import Ratio
 from ztune.analysis.results import Failed, LayoutResult, Results
 from ztune.analysis.stats import ratio
@@ -28,10 +29,16 @@ EXACT: Mapping[str, float] = {}
 """``errors`` of what is no sample."""
 
 
-def tolerance(metric: str, within: float, errors: Mapping[str, float]) -> float:
-    """Return the share by which layouts may differ in a metric after the first and be the same: ``within``,
-    or more where a sample tells it no better (``errors``)."""
-    return max(within, errors.get(metric, 0.0))
+def tolerance(metric: str, within: float, than: LayoutResult, errors: Mapping[str, float] = EXACT) -> float:
+    """Return the share by which a layout may need more of ``metric`` than another and be as good.
+
+    It is ``within``, and more where a sample tells the metric no better (``errors``), and for modelled time
+    where the other's disks are hardly at work (``Need.quiet``): then it is the share of that.
+    """
+    share = max(within, errors.get(metric, 0.0))
+    if metric == "modelled_s" and (need := than.need) is not None and (least := _value(than, metric)):
+        share = max(share, within * need.quiet / least)
+    return share
 
 
 @dataclass(frozen=True)
@@ -100,10 +107,10 @@ def select(
 ) -> Pick:
     """Return what the objective picks from ``candidates``.
 
-    Where time comes first, layouts that processors hold back (``demand.held``) leave. Then for each
-    metric of ``minimise`` in turn, those within ``within`` (a share, 0.05 = 5 %) of the least stay, without
-    those whose gain in it costs more than it brings (``_price``). After the first, ``errors`` (metric →
-    share) may be more than that: what a sample can't tell decides nothing. Of those left after the last,
+    Where time comes first, layouts that processors hold back (``demand.held``) leave. Then for each metric of
+    ``minimise`` in turn, those within the ``tolerance`` (``within``, a share, 0.05 = 5 %) of the least stay,
+    without those whose gain in it costs more than it brings (``_price``). After the first, ``errors`` (metric
+    → share) may be more than that: what a sample can't tell decides nothing. Of those left after the last,
     which the objective can't tell apart, the one with the fewest departures from ``defaults`` wins; then the
     least first metric, then the name. Where another is as good as that one within the tolerances, and better
     by more in one of them, it is taken instead, once (``_instead``). Raises ValueError for no candidates.
@@ -118,7 +125,8 @@ def select(
         return pick
     chosen = _by_turns(better, minimise, within, defaults or {}, errors, {}, begin=1).result
     _, words = max(_costs(pick.result, chosen, minimise[1:], within, errors))
-    first, second = (f"as good as {c.name} within {_share(within)}, and costs" for c in (pick.result, chosen))
+    near = _near_by(pick.result, chosen, minimise[0], within)
+    first, second = (f"as good as {c.name} within {near}, and costs" for c in (pick.result, chosen))
     return Pick(chosen, f"{first} less", {**pick.held, pick.result.hash: f"{second} {words}"})
 
 
@@ -136,7 +144,7 @@ def _instead(
     time and writes twice the bytes would be picked where those 2 % happen to cross that line.
     """
     first, *later = minimise
-    most = _value(pick.result, first) * (1 + within)
+    most = _value(pick.result, first) * (1 + tolerance(first, within, pick.result))
     return [
         c
         for c in candidates
@@ -162,7 +170,7 @@ def _by_turns(
     """
     held: dict[str, str] = {}
     if slow:
-        ahead = min(_value(c, minimise[0]) for c in left if c.hash not in slow) * (1 + within)
+        ahead = _most([c for c in left if c.hash not in slow], minimise[0], within)
         held = {c.hash: slow[c.hash] for c in left if c.hash in slow and _value(c, minimise[0]) <= ahead}
         left = [c for c in left if c.hash not in slow]
     why = "the only one left"
@@ -172,15 +180,15 @@ def _by_turns(
             break
         if position < begin:
             continue
-        near_by = tolerance(metric, within, errors) if position else within
+        unsure = errors if position else EXACT
         limit = PRICE if position else FIRST_PRICE
-        price = _pricing(left, metric, minimise[position + 1 :], within, near_by, limit)
+        price = _pricing(left, metric, minimise[position + 1 :], within, unsure, limit)
         # The nearest are asked first: of many layouts, to hold each against each other takes long. The
         # tolerance counts from the least as long as one within it is worth its price.
         near: list[LayoutResult] = []
         for once in itertools.count():
-            least = min(_value(c, metric) for c in left)
-            asked = [c for c in left if _value(c, metric) <= least * (1 + near_by)]
+            most = _most(left, metric, within, unsure)
+            asked = [c for c in left if _value(c, metric) <= most]
             prices = {c.hash: said for c in asked if (said := price(c))}
             if once == 0:
                 held |= prices
@@ -188,7 +196,7 @@ def _by_turns(
             near = [c for c in asked if c.hash not in prices]
             if near:
                 break
-        far = (c for c in left if _value(c, metric) > least * (1 + near_by) and not price(c))
+        far = (c for c in left if _value(c, metric) > most and not price(c))
         # Of the first metric it is enough that there is one; how many there are is said of the others.
         left = [*near, *(far if position else itertools.islice(far, 1))]
         if len(near) < len(left):
@@ -212,21 +220,29 @@ def _by_turns(
     return Pick(chosen, f"{start} of {others + 1} that the objective can't tell apart", held)
 
 
+def _most(
+    among: Sequence[LayoutResult], metric: str, within: float, errors: Mapping[str, float] = EXACT
+) -> float:
+    """Return how much of ``metric`` is as good as the least of it ``among`` layouts."""
+    least = min(among, key=lambda c: _value(c, metric))
+    return _value(least, metric) * (1 + tolerance(metric, within, least, errors))
+
+
 def _pricing(
     among: Sequence[LayoutResult],
     metric: str,
     later: Sequence[str],
     within: float,
-    near_by: float,
+    errors: Mapping[str, float],
     limit: float,
 ) -> Callable[[LayoutResult], str]:
-    """Return ``_price`` against ``among``, asked only of those that need more of ``metric``: of hundreds of
-    layouts that differ by little, hardly any do. ``near_by``: by how much more, as a share."""
+    """Return ``_price`` against ``among``, asked only of those that need more of ``metric`` by more than the
+    tolerance: of hundreds of layouts that differ by little, hardly any do."""
     dearer = sorted(among, key=lambda c: _value(c, metric))
     needs = [_value(c, metric) for c in dearer]
 
     def price(candidate: LayoutResult) -> str:
-        first = bisect_right(needs, _value(candidate, metric) * (1 + near_by))
+        first = bisect_right(needs, _most([candidate], metric, within, errors))
         others = dearer[first:]
         return _price(candidate, others, metric, later, within, limit) if others else ""
 
@@ -274,7 +290,7 @@ def _costs(
     costs = [
         (price, f"{candidate.metric(key).label} {units.times(price)}")
         for key in metrics
-        if (price := _more(candidate, other, key, tolerance(key, within, errors)))
+        if (price := _more(candidate, other, key, within, errors))
     ]
     here, there = candidate.need, other.need
     if here and there and here.takes_more(there, within):
@@ -283,11 +299,25 @@ def _costs(
     return costs
 
 
-def _more(candidate: LayoutResult, other: LayoutResult, metric: str, within: float) -> float:
+def _more(
+    candidate: LayoutResult,
+    other: LayoutResult,
+    metric: str,
+    within: float,
+    errors: Mapping[str, float] = EXACT,
+) -> float:
     """Return how many times as much of ``metric`` it needs as another; 0 where that is within the tolerance,
     or not known."""
     price = ratio(candidate.value(metric), other.value(metric))
-    return price if price is not None and price > 1 + within else 0.0
+    return price if price is not None and price > 1 + tolerance(metric, within, other, errors) else 0.0
+
+
+def _near_by(one: LayoutResult, other: LayoutResult, metric: str, within: float) -> str:
+    """Return by how much two layouts that are as good differ at most, for people."""
+    small, large = sorted((_value(one, metric), _value(other, metric)))
+    if large <= small * (1 + within) or (need := one.need) is None:
+        return _share(within)
+    return f"{units.show(within * QUIET, 'share')} of the recorded {units.seconds(need.recorded or 0.0)}"
 
 
 def _value(candidate: LayoutResult, metric: str) -> float:

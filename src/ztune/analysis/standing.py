@@ -94,6 +94,13 @@ class Standing:
                 return f"a short replay flatters its {name}={value}"
         return "is as good, and further from the defaults"
 
+    @property
+    def quiet(self) -> float:
+        """What differences of the first metric count as shares of at least: ``Need.quiet`` where that is
+        modelled time, else 0."""
+        need = None if self.chosen is None or self.minimise[:1] != ("modelled_s",) else self.chosen.need
+        return 0.0 if need is None else need.quiet
+
     def label(self, key: str) -> str:
         """Return a metric's name; seconds of an emulated lab are marked so."""
         return table(self.basis, self.found.per_operation)[key].named(self.basis)

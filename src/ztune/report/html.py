@@ -159,8 +159,9 @@ def rule(r: Recommendation) -> str:
     """Return the objective as a clause: "least modelled time; within 5% of it least space; …"."""
     words = []
     metrics = table("modelled", bool(r.per_operation))
+    than = "it, or of a fifth of the recorded time," if r.minimise[0] == "modelled_s" else "it"
     for i, key in enumerate(r.minimise):
-        start = "" if i == 0 else f"within {units.show(r.within, 'share')} of it " if i == 1 else "then "
+        start = "" if i == 0 else f"within {units.show(r.within, 'share')} of {than} " if i == 1 else "then "
         words.append(f"{start}least {metrics[key].label}")
     if len(words) > 1:
         words.append("a gain in a later one may not cost more than twice its share of those after it")

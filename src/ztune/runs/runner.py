@@ -218,12 +218,11 @@ class _Runner:
                         self._calibrate()
                     try:
                         reason = self._blocks()
-                    except BaseException:
+                    except BaseException as cut:
                         self._stop_all()
+                        self._reset_cut(cut)
                         raise
-            except (KeyboardInterrupt, Lost) as cut:
-                if isinstance(cut, KeyboardInterrupt):
-                    self._reset_cut()
+            except (KeyboardInterrupt, Lost):
                 self.judging.judge("interrupted")
                 raise
             finally:
@@ -344,9 +343,6 @@ class _Runner:
             return trials.Ended(status="failed", error=str(full), error_step="load")
         except Lost as error:
             return trials.Ended(error=str(error))
-        except KeyboardInterrupt:
-            going.store.reset_trial(trial.id, "stopped by the user")
-            raise
 
     def _hear(self, host: HostAtWork, said: Any) -> None:
         """Take what the work of a host came to."""
@@ -377,7 +373,6 @@ class _Runner:
         going = self.going
         if ended.status == "stopped" or (ended.asked and ended.result is None):
             # Also where the trial calls it a failure: what is cut fails.
-            going.store.reset_trial(trial.id, "stopped by the user")
             raise KeyboardInterrupt
         if ended.status == "lost":
             self.failover.lose(host, trial, ended)
@@ -453,26 +448,19 @@ class _Runner:
                 busy.remove(host)
                 host.doing = "away" if isinstance(said, BaseException) or said.status == "lost" else "nothing"
                 trial, host.trial = host.trial, None
-                if trial is not None:
-                    self._keep_or_reset(trial, said)
+                if trial is not None and isinstance(said, trials.Ended):
+                    self._say_left(trial, said)
+                    if said.measured:
+                        self._keep(trial, said, None)
         except KeyboardInterrupt:
             pass
         for host in busy:
             going.hosts.abandon(host)
-            if host.trial is not None:
-                going.store.reset_trial(host.trial.id, "stopped by the user")
 
-    def _reset_cut(self) -> None:
-        """Make pending what is stored as running once all have stopped: an interrupt may have come between a
-        trial's beginning, or its end, and the note of it."""
+    def _reset_cut(self, cut: BaseException) -> None:
+        """Make pending what is stored as running once all have stopped: what was cut, and what ended or was
+        about to begin as ``cut`` came."""
+        why = "stopped by the user" if isinstance(cut, KeyboardInterrupt) else f"the run ended: {cut}"
         for trial in self.going.trials():
             if trial.status == "running":
-                self.going.store.reset_trial(trial.id, "stopped by the user")
-
-    def _keep_or_reset(self, trial: Trial, said: Any) -> None:
-        if isinstance(said, trials.Ended):
-            self._say_left(trial, said)
-        if isinstance(said, trials.Ended) and said.measured:
-            self._keep(trial, said, None)
-        else:
-            self.going.store.reset_trial(trial.id, "stopped by the user")
+                self.going.store.reset_trial(trial.id, why)

@@ -261,7 +261,8 @@ def values(run: Run, trials: Sequence[Trial]) -> dict[str, float]:
 
     It is that of the objective's first metric. Each further metric weighs the tolerance times as much as the
     one before it: with 5 %, half the space makes up for 3.5 % of the time. What processors hold back
-    (docs/recommendation.md) counts as slower.
+    (docs/recommendation.md) counts as slower. Below ``Need.quiet`` modelled time goes on in a straight line:
+    a second less is worth as much there as at that time.
     """
     keys, within = replayed(run.objective.minimise), run.objective.within
     found = [c for c in collect(trials, "modelled").layouts if all(c.value(k) is not None for k in keys)]
@@ -269,9 +270,14 @@ def values(run: Run, trials: Sequence[Trial]) -> dict[str, float]:
     for i, key in enumerate(keys):
         row = times(found) if key == "modelled_s" and not i else {c.hash: c.value(key) or 0.0 for c in found}
         least = _FLOOR * median(row.values()) if row else 0.0
+        quiet = {c.hash: c.need.quiet for c in found if c.need is not None} if key == "modelled_s" else {}
         for name, value in row.items():
-            total[name] += within**i * math.log(max(value, least, 1e-12))
+            total[name] += within**i * _log(max(value, least, 1e-12), quiet.get(name, 0.0))
     return total
+
+
+def _log(value: float, quiet: float) -> float:
+    return math.log(value) if value >= quiet else math.log(quiet) + value / quiet - 1
 
 
 def times(results: Sequence[LayoutResult]) -> dict[str, float]:

@@ -312,7 +312,7 @@ def test_a_path_is_absolute(top: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_group_of_ones_own_may_write(
     top: Path, members: str, name: str, ours: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As users are given one on many systems, with a umask that lets it write."""
+    """As users are given one on many systems, with a umask that lets it write: a directory, and a file."""
     import grp
     import pwd
 
@@ -326,6 +326,12 @@ def test_a_group_of_ones_own_may_write(
     monkeypatch.setattr(os, "getegid", lambda: uid)
     os.chown(top, uid, uid)
     top.chmod(0o775)
+    file = top / "file"
+    file.touch()
+    os.chown(file, uid, uid)
+    file.chmod(0o664)
+    with file.open() as opened:
+        assert own_directory.only_ours(opened.fileno()) is ours
     if ours:
         OwnDirectory.open(top).close()
     else:

@@ -294,6 +294,12 @@ def require_file(path: Path, found: os.stat_result) -> None:
         raise NotOursError(f"{path} can be written by others than us (mode {found.st_mode & 0o7777:04o})")
 
 
+def only_ours(fd: int, trusted: Collection[int] = ()) -> bool:
+    """Whether nobody but root, us and the users ``trusted`` could have written the file that is open."""
+    found = os.fstat(fd)
+    return found.st_uid in (0, os.geteuid(), *trusted) and not _others(fd, found, trusted)
+
+
 class _EndsError(Exception):
     """The way ends; ``path`` is where it would lead."""
 
@@ -412,10 +418,7 @@ def _require(
             f"{here.path}{way} belongs to {_user(found.st_uid)}, who can change what lies in it",
             f"take one that belongs to {_user(os.geteuid())}",
         )
-    others = found.st_mode & 0o022
-    alone = others == 0o020 and any(_alone_in(found.st_gid, uid) for uid in (os.geteuid(), *trusted))
-    if alone and not _has_acl(here):
-        return
+    others = _others(here.fd, found, trusted)
     if others and (last or not found.st_mode & stat.S_ISVTX):
         who = "every user" if others & 0o002 else f"group {found.st_gid}, or others by an ACL,"
         raise NotOursError(
@@ -438,6 +441,13 @@ def _require_mount(here: OwnDirectory, whole: Path, trusted: Collection[int]) ->
             raise NotOursError(f"{here.path}{way} is a file system that {_user(int(user))} has mounted")
 
 
+def _others(fd: int, found: os.stat_result, trusted: Collection[int]) -> int:
+    """Return the bits of the mode by which others than the owner may write what is open."""
+    others = found.st_mode & 0o022
+    alone = others == 0o020 and any(_alone_in(found.st_gid, uid) for uid in (os.geteuid(), *trusted))
+    return 0 if alone and not _has_acl(fd) else others
+
+
 def _alone_in(gid: int, uid: int) -> bool:
     """Whether ``gid`` is the group of its own that many systems give each user, here ``uid``, with nobody
     else in it.
@@ -456,9 +466,9 @@ def _alone_in(gid: int, uid: int) -> bool:
         return False
 
 
-def _has_acl(here: OwnDirectory) -> bool:
+def _has_acl(fd: int) -> bool:
     try:
-        return "system.posix_acl_access" in os.listxattr(f"/proc/self/fd/{here.fd}")
+        return "system.posix_acl_access" in os.listxattr(f"/proc/self/fd/{fd}")
     except OSError as error:
         return error.errno != errno.ENOTSUP
 
