@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from ztune.observe import watch, zfs_state
+from ztune.observe.live import LiveObservation
+from ztune.observe.live_kernel import SeenFile
 from ztune.observe.model import Group
 from ztune.observe.subjects import ObservedSubject
 
@@ -69,3 +73,13 @@ def test_a_table_elsewhere_does_not_have_all_between_be_looked_through() -> None
     subject = ObservedSubject("pid", "1", "process 1", pids=(1,))
     assert watch.folders(subject, seen, ["/srv/pg", "/"]) == ["/srv/fast/PG_15_1/5", "/srv/pg"]
     assert watch.folders(subject, seen) == ["/srv"]
+
+
+@pytest.mark.parametrize(("index", "role"), [("foo.index", "wal"), ("bar.index", None)])
+def test_a_binary_log_of_any_name_is_known_by_what_lies_beside_it(
+    tmp_path: Path, index: str, role: str | None
+) -> None:
+    for name in ("foo.000001", index):
+        (tmp_path / name).write_bytes(b"")
+    live = LiveObservation(ObservedSubject("pid", "1", "process 1", pids=(1,)))
+    assert live._role(SeenFile(str(tmp_path / "foo.000001"), 1, 2, 0)) == role

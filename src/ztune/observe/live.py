@@ -6,12 +6,13 @@ can't, ``/proc`` is asked and ``limits`` says what is lost by that.
 
 from __future__ import annotations
 
+import itertools
 import os
 import platform
 import resource
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from types import TracebackType
 
@@ -24,14 +25,16 @@ from ztune.observe.live_proc import LOST, LOST_ENDED, LOST_FILES, LOST_OPTIONS, 
 from ztune.observe.model import PIECE_S, Group, Observation, ObservedTransfers
 from ztune.observe.subjects import ObservedSubject
 from ztune.observe.system import interrupts as read_interrupts
+from ztune.onhost.host import noatime
 from ztune.onhost.look.zfs import Places
 from ztune.onhost.probes import kstat, procfs
 from ztune.trace.propose import unknown_kinds
 from ztune.trace.recorders.files import Mounts, is_storage
 from ztune.trace.recorders.processes import mapped_files
-from ztune.trace.roles import RoleRules
+from ztune.trace.roles import RoleRules, several_use
 
 LOOK_SECONDS = 1.0
+_MOST_BESIDE = 10_000  # files of a folder
 
 
 class LiveObservation:
@@ -68,6 +71,7 @@ class LiveObservation:
         self._ended: float | None = None  # when the last observed process was found gone
         self._places: dict[int, tuple[str | None, str | None]] = {}
         self._roles: dict[str, str | None] = {}
+        self._beside: dict[str, RoleRules] = {}
         self._result: Observation | None = None
 
     def __enter__(self) -> LiveObservation:
@@ -202,10 +206,23 @@ class LiveObservation:
         its name, or be called otherwise at the end, such as `.deleted`."""
         for path in (file.path, *reversed(file.before)):
             if path not in self._roles:
-                self._roles[path] = self._rules.role(path)
+                self._roles[path] = self._rules.role(path) or self._role_beside(path)
             if self._roles[path] is not None:
                 return self._roles[path]
         return None
+
+    def _role_beside(self, path: str) -> str | None:
+        """Return the role of a file whose name several databases use, by the files that lie beside it: such
+        as MariaDB's binary log, which may have any name, by its index."""
+        if not is_storage(path) or not several_use(path):
+            return None
+        folder = path.rpartition("/")[0]
+        if folder not in self._beside:
+            beside: list[str] = []
+            with suppress(OSError, ValueError), noatime.entries(folder) as entries:
+                beside = [f"{folder}/{one.name}" for one in itertools.islice(entries, _MOST_BESIDE)]
+            self._beside[folder] = self._rules.among(beside)
+        return self._beside[folder].role(path)
 
     def _seen(self) -> Observation:
         host = os.uname()
