@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 from invoked import invoke
-from observations import observation
+from observations import group, observation
 
 from ztune.cli.main import ztune
 from ztune.errors import InputError
@@ -262,6 +262,15 @@ def test_the_first_screen_has_the_answer_and_the_rest_is_a_flag_away(tmp_path: P
     assert first.count("\n") < 40 < 90 < everything.count("\n")
     assert all(f"\n{role} " in first for role in roles) and "evidence:" in everything
     assert "Limit 2 is this." in first and "Limit 3" not in first and "6 more limits" in first
+
+
+def test_what_to_do_is_not_cut_in_the_middle_of_a_sentence(tmp_path: Path) -> None:
+    """ "Leave recordsize at the default of 128K" is the half of it: "; 1M where they are large" follows."""
+    saved = tmp_path / "seen.json"
+    written = group("backup", None, writes__sequential=9999, writes__overwritten=0, reads__calls=0)
+    saved.write_text(json.dumps(observation(groups=[written]).to_json()))
+    shown = " ".join(observe("--from", saved).output.split())
+    assert "default of 128K for these files; 1M where they are large and read as they were written." in shown
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root")

@@ -84,7 +84,7 @@ def test_units_without_processes(cgroups: Path, monkeypatch: pytest.MonkeyPatch)
         subjects.choose(unit="../../etc")
     monkeypatch.setattr(subjects, "SYSTEMD", cgroups / "none")
     with pytest.raises(
-        InputError, match="systemd does not run this host; name the server's process by --pid"
+        InputError, match="as systemd does not run this host; name the server's process by --pid"
     ):
         subjects.choose(unit="nothing")
 

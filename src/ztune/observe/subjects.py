@@ -138,8 +138,8 @@ def of_unit(name: str) -> ObservedSubject:
     pids = _unit_pids(folders)
     if not pids:
         state = "has no processes" if folders else "is not running here: it has no control group"
-        if not SYSTEMD.exists():
-            state = "is not known, since systemd does not run this host; name the server's process by --pid"
+        if not folders and not SYSTEMD.exists():
+            state += ", as systemd does not run this host; name the server's process by --pid"
         raise InputError(f"the unit {unit} {state}{_instances(unit)}")
     started = {pid: tick for pid in pids if (tick := _started(pid)) is not None}
     return ObservedSubject(

@@ -60,14 +60,14 @@ def _brief(console: Console, seen: Observation, findings: Sequence[Finding]) -> 
     for found in findings[:_FIRST]:
         rows.add_row(
             Text(found.severity, style=_STYLES[found.severity]),
-            Text("\n".join(map(first_sentence, filter(None, (found.sentence, found.do))))),
+            Text("\n".join(first_sentence(text, ".") for text in (found.sentence, found.do) if text)),
         )
     if findings:
         console.print(rows)
     sheet = sheets.by_role(seen)
     if sheet.rows:
         _sheet(console, sheet)
-    limits = [first_sentence(text) for text in seen.limits]
+    limits = [first_sentence(text, ".") for text in seen.limits]
     rows = Table.grid(padding=(0, 2, 0, 0))
     for number, text in enumerate(limits[:_FIRST]):
         rows.add_row(Text("" if number else "Not known", style="bold"), Text(text))
