@@ -8,6 +8,7 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -19,6 +20,7 @@ from ztune import paths
 from ztune.cli.main import ztune
 from ztune.errors import InputError, MissingError
 from ztune.places import engine as engines
+from ztune.places import engine_limits, engine_run
 from ztune.places.engine_run import EngineRoom
 from ztune.places.executor import LocalExecutor
 from ztune.places.replay import Replay
@@ -268,6 +270,45 @@ def test_an_engine_that_was_killed_is_tried_once_more(
     for error in bad:
         assert error.startswith("the engine was killed by SIGKILL: most likely by the kernel, as memory ran")
         assert "twice" in error and "--arc" in error
+
+
+def test_layouts_for_which_there_is_no_room_at_once_run_by_themselves(
+    stand_in_engine: Path, trace: Trace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study = generic.build({"data", "wal"})
+    target = Replay(trace, engines.check(), jobs=2)
+    work = target.work(target.spec(study, study.layout, 1))
+    free = 3 * (work.contents + work.filler)  # of one the pools and their image take two thirds
+    monkeypatch.setattr(EngineRoom, "backing_of", lambda *_, **__: "file")
+    monkeypatch.setattr(engine_limits, "disk_bytes", lambda _: free)
+    words = ("screen", str(trace.path), "--json", "--budget", "4", "--jobs", "2")
+    code, out, err = invoke(*words)
+    assert code == 0, err
+    assert {entry["status"] for entry in json.loads(out)["layouts"]} == {"ok"}
+    # Where there is none for any by itself, one sentence says so.
+    free //= 3
+    code, _, err = invoke(*words)
+    assert code == 2 and "the pools of a layout may take up to" in err
+    with Store.open() as store:
+        assert {t.status for t in store.trials(store.run().id)} == {"pending"}
+
+
+def test_one_layout_without_room_does_not_end_the_others(
+    stand_in_engine: Path, trace: Trace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = engine_run.limits
+
+    def limits(work: engine_run.EngineWork, *rest: Any, **more: Any) -> dict[str, Any]:
+        if '"recordsize": "8192"' in json.dumps(work.spec):
+            raise InputError("the pools of a layout may take up to 9 MiB")
+        return real(work, *rest, **more)
+
+    monkeypatch.setattr(engine_run, "limits", limits)
+    code, out, _ = invoke("screen", str(trace.path), "--json", "--budget", "8", "--jobs", "1")
+    found = json.loads(out)["layouts"]
+    failed = {e["error"] for e in found if e["status"] == "failed"}
+    assert code == 1 and failed == {"the pools of a layout may take up to 9 MiB"}
+    assert sum(e["status"] == "ok" for e in found) > 3
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,8 @@ from ztune.study.durability import Bar
 
 # What a gain of 1 % in a metric after the first may cost of those after it, in %. The objective's order says
 # that the gain matters more; beyond twice as much it is a bad bargain all the same. The first metric is what
-# the layout is for, and yet nobody takes three times the space for a twentieth of the time.
+# the layout is for, and yet nobody takes three times the space for a twentieth of the time; where that is
+# modelled time, it is what the layout is for as far as the job waits for its disks.
 PRICE = 2.0
 FIRST_PRICE = 20.0
 EXACT: Mapping[str, float] = {}
@@ -181,8 +182,7 @@ def _by_turns(
         if position < begin:
             continue
         unsure = errors if position else EXACT
-        limit = PRICE if position else FIRST_PRICE
-        price = _pricing(left, metric, minimise[position + 1 :], within, unsure, limit)
+        price = _pricing(left, metric, minimise[position + 1 :], within, unsure, first=not position)
         # The nearest are asked first: of many layouts, to hold each against each other takes long. The
         # tolerance counts from the least as long as one within it is worth its price.
         near: list[LayoutResult] = []
@@ -234,7 +234,7 @@ def _pricing(
     later: Sequence[str],
     within: float,
     errors: Mapping[str, float],
-    limit: float,
+    first: bool,
 ) -> Callable[[LayoutResult], str]:
     """Return ``_price`` against ``among``, asked only of those that need more of ``metric`` by more than the
     tolerance: of hundreds of layouts that differ by little, hardly any do."""
@@ -242,9 +242,8 @@ def _pricing(
     needs = [_value(c, metric) for c in dearer]
 
     def price(candidate: LayoutResult) -> str:
-        first = bisect_right(needs, _most([candidate], metric, within, errors))
-        others = dearer[first:]
-        return _price(candidate, others, metric, later, within, limit) if others else ""
+        others = dearer[bisect_right(needs, _most([candidate], metric, within, errors)) :]
+        return _price(candidate, others, metric, later, within, first) if others else ""
 
     return price
 
@@ -255,27 +254,36 @@ def _price(
     metric: str,
     later: Sequence[str],
     within: float,
-    limit: float,
+    first: bool,
 ) -> str:
     """Return what a gain in ``metric`` costs elsewhere, as a clause, where that is more than it brings.
 
-    More: another of ``others`` needs x % more of ``metric``, and this one more than ``limit`` times x % more
-    of a ``later`` one, or of processor and modelled time together, while it has less of none. Differences
-    within the tolerance are none, nor are those of processor times within their spread. "" where no gain
-    costs so much.
+    More: another of ``others`` needs x % more of ``metric``, and this one more than ``PRICE`` times x % more
+    of a ``later`` one, or of processor and modelled time together, while it has less of none. Of the
+    ``first`` metric it is ``FIRST_PRICE`` times, of modelled time in proportion to how much of the recorded
+    time the other's disks are at work. Differences within the tolerance are none, nor are those of processor
+    times within their spread. "" where no gain costs so much.
     """
     mine = _value(candidate, metric)
-    worst, said = limit, ""
+    worst, said = 1.0, ""
     for other in others:
         gain = ratio(_value(other, metric), mine) or float("inf")
         if any(_more(other, candidate, key, within) for key in later):
             continue
+        limit = _first_price(other, metric) if first else PRICE
         for price, words in _costs(candidate, other, later, within):
-            if (price - 1) / (gain - 1) > worst:
-                worst = (price - 1) / (gain - 1)
+            if (times := (price - 1) / (gain - 1) / limit) > worst:
+                worst = times
                 label = candidate.metric(metric).label
                 said = f"{label} {units.times(1 / gain)} against {other.name} costs {words}"
     return said
+
+
+def _first_price(other: LayoutResult, metric: str) -> float:
+    """Return what 1 % less than another of the first metric may cost, in %."""
+    need = other.need if metric == "modelled_s" else None
+    share = min(1.0, need.times or 1.0) if need is not None else 1.0
+    return max(PRICE, FIRST_PRICE * share)
 
 
 def _costs(

@@ -133,7 +133,7 @@ def run_engine(
     """Run ``engine`` on ``work``. Its crash, refusal or timeout becomes the outcome's error.
 
     Raises MissingError where the engine finds that it does not match the library: no layout would work;
-    InputError where it may take too little memory or disk.
+    InputError where there is too little memory or disk for it by itself.
     """
     started = time.monotonic()
     of_place = killed = False
@@ -174,12 +174,18 @@ class _Engine:
         work, folder = self.work, self.folder
         mapped = bool(files) and engine_limits.disk_bytes(folder) // self.room.jobs >= _LEAST_FILES
         backing = self.room.backing_of(work, spec, mapped=mapped)
+        try:
+            most = limits(work, self.room, spec, folder, backing, loads=command == "load")
+        except InputError as lacking:
+            if self.room.jobs == 1:
+                raise
+            raise _EngineError(str(lacking), of_place=True) from None
         full = {
             **spec,
             "content": {r: str(p.resolve()) for r, p in work.content.items()},
             "backing": backing,
             **(work.threads if command == "replay" else {}),
-            **limits(work, self.room, spec, folder, backing, loads=command == "load"),
+            **most,
         }
         path = folder / f"{command}.json"
         path.write_text(json.dumps(full))
@@ -275,11 +281,12 @@ def limits(
     InputError where there is too little.
     """
     if memory_bytes(spec) > room.each:
+        several = f"{room.jobs} at once" if room.jobs > 1 else "it"
         raise InputError(
             f"an engine with an ARC of {spec['arc_max'] >> 20} MiB takes about "
-            f"{memory_bytes(spec) >> 20} MiB, and {room.jobs} at once may take "
-            f"{room.memory >> 20} MiB of this machine's memory; "
-            f"use fewer --jobs, a smaller --arc, a smaller --sample, or free memory"
+            f"{memory_bytes(spec) >> 20} MiB, and {several} may take "
+            f"{room.memory >> 20} MiB of this machine's memory; use "
+            f"{'fewer --jobs, ' if room.jobs > 1 else ''}a smaller --arc, a smaller --sample, or free memory"
         )
     pools = work.contents + work.filler
     image = pools if loads else 0
