@@ -99,6 +99,8 @@ def test_the_measured_leader_is_recommended_and_backed_by_pairs() -> None:
     assert side.low is not None and side.high is not None and side.low < side.ratio < side.high  # type: ignore[operator]
     assert side.blocks == 5 and side.matters
     assert change.sentence.startswith("Measured over 5 blocks, back at 128K:")
+    once = change_of(advised([one for one in trials() if one.block == 1]), "data", "recordsize")
+    assert "Measured over 1 block, " in once.sentence
     slog = next(p for p in found.pools if p.setting == "slog")
     assert slog.change is not None and slog.change.other_layout == "8K" and slog.change.verdict == "trade-off"
 

@@ -48,6 +48,36 @@ def replays() -> tuple[Run, list[Trial]]:
     )
 
 
+def measured() -> tuple[Run, list[Trial]]:
+    return made(
+        kind="run", options=TrialOptions().to_json(), target={"name": "lab", "kind": "lab"},
+        job={"workload": "sqlite", "name": "sqlite", "params": {}},
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("run_of", ["replays", "trials"])
+def test_what_takes_long_has_few_lines_in_a_log(
+    run_of: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One slow replay of twelve minutes had fifty lines that said the same."""
+    clock = [1000.0]
+    monkeypatch.setattr(_live, "_REPLAYS_S", 15.0)
+    monkeypatch.setattr("time.monotonic", lambda: clock[0])
+    run, trials = replays() if run_of == "replays" else measured()
+    with LiveView() as view:
+        view.begin(run, [], 1)
+        view.trial(trials[0])
+        for _ in range(3600):
+            clock[0] += 1
+            view.step(trials[0], "measure", "progress", 0.5, "")
+        before = len(capsys.readouterr().err.splitlines())
+        view.finished(trials[0], {})
+        clock[0] += 31
+        view.step(trials[1], "measure", "progress", 0.5, "")
+    assert 10 < before < 20
+    assert len(capsys.readouterr().err.splitlines()) >= 1  # what is new is said as soon as before
+
+
 def test_replays_say_how_many_are_done(capsys: pytest.CaptureFixture[str]) -> None:
     run, trials = replays()
     with LiveView() as view:
@@ -84,10 +114,7 @@ def test_of_rounds_without_a_known_end_a_moment_is_not_said(waiting: int, more: 
 
 
 def test_trials_say_each_step(capsys: pytest.CaptureFixture[str]) -> None:
-    run, trials = made(
-        kind="run", options=TrialOptions().to_json(), target={"name": "lab", "kind": "lab"},
-        job={"workload": "sqlite", "name": "sqlite", "params": {}},
-    )  # fmt: skip
+    run, trials = measured()
     with LiveView() as view:
         view.begin(run, trials, 1)
         view.round(1, 2, 14)
@@ -105,10 +132,7 @@ def test_trials_say_each_step(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_what_a_trial_waits_for_is_said_at_once(capsys: pytest.CaptureFixture[str]) -> None:
-    run, trials = made(
-        kind="run", options=TrialOptions().to_json(), target={"name": "lab", "kind": "lab"},
-        job={"workload": "sqlite", "name": "sqlite", "params": {}},
-    )  # fmt: skip
+    run, trials = measured()
     view = LiveView()
     view.begin(run, trials, 1)
     view.round(1, 1, 0)

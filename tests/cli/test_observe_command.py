@@ -14,12 +14,14 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
-from observations import observation
+from invoked import invoke
+from observations import group, observation
 
 from ztune.cli.main import ztune
 from ztune.errors import InputError
 from ztune.hosts.asking import HostAnswer
 from ztune.observe.model import Observation, ObservedFiles
+from ztune.observe.subjects import ObservedSubject
 
 HISTOGRAM = """
   wal
@@ -104,7 +106,9 @@ def test_a_live_process_and_a_report(database: tuple[int, Path], tmp_path: Path)
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 def test_a_folder_in_the_terminal(database: tuple[int, Path]) -> None:
     _, folder = database
-    done = observe("--path", folder, "--seconds", 1.5, "--no-files", "--role", f"{folder}/data/**=data")
+    done = observe(
+        "--path", folder, "--seconds", 1.5, "--no-files", "--all", "--role", f"{folder}/data/**=data"
+    )
     for part in (f"folder {folder}", "Findings", "Writes", "data write sizes", "Not known"):
         assert part in done.stdout, part
     assert "Sampled blocks" not in done.stdout
@@ -137,7 +141,7 @@ def test_files_of_no_known_role_are_said_first_and_not_that_all_is_well(
     done = observe("--path", folder, "--seconds", 1.5, "--no-files", "--out", page, "--save", kept)
     if "eBPF" in done.stdout or "BTF" in done.stdout:
         pytest.skip("the kernel can't add up here")
-    text = " ".join(done.stdout.partition("Findings")[2].split())
+    text = " ".join(done.stdout.partition(" s\n")[2].split())
     assert text.startswith("No file's role is known, so no rule about record sizes or the log could be asked")
     assert "--role 'GLOB=ROLE'" in text
     assert f"did: --role {folder}/data/table=data (overwritten in place, in pieces of 8K)." in text
@@ -215,7 +219,7 @@ def test_windows_that_follow_each_other_look_at_the_files_once_an_hour(
     clock = [0.0]
     data = ObservedFiles(role="data", count=3, bytes=1, allocated=1)
 
-    def look(*how: Any) -> Observation:
+    def look(*how: Any, quiet: bool) -> Observation:
         asked.append(how[5])
         return observation().model_copy(update={"files": (data,) if how[5] else ()})
 
@@ -238,5 +242,73 @@ def test_why_settings_are_not_known_is_said_where_they_are_counted() -> None:
     with tempfile.TemporaryDirectory() as folder:
         saved = Path(folder) / "seen.json"
         saved.write_text(json.dumps(observation(databases=[database]).to_json()))
-        shown = " ".join(observe("--from", saved).output.split())
+        shown = " ".join(observe("--from", saved, "--all").output.split())
     assert f"0 settings read, 2 are unknown: {why};" in shown
+
+
+def test_the_first_screen_has_the_answer_and_the_rest_is_a_flag_away(tmp_path: Path) -> None:
+    """Of a server that does much an observation was 250 lines long, with what matters above the screen."""
+    writes = {"calls": 900, "bytes": 900 << 13, "sizes": {1 << i: 90 for i in range(9, 19)}}
+    syncs = {"calls": 90, "latency": {1 << i: 9 for i in range(16, 26)}, "latency_total": 10**8}
+    group = {"reads": writes, "writes": writes, "syncs": syncs}
+    roles = ("data", "index", "wal", "temp", "backup", "archive")
+    seen = observation(
+        groups=[{"kind": "role", "name": role, **group} for role in roles],
+        limits=[f"Limit {number} is this. It has more to say." for number in range(9)],
+    )
+    saved = tmp_path / "seen.json"
+    saved.write_text(json.dumps(seen.to_json()))
+    first, everything = observe("--from", saved).output, observe("--from", saved, "--all").output
+    assert first.count("\n") < 40 < 90 < everything.count("\n")
+    assert all(f"\n{role} " in first for role in roles) and "evidence:" in everything
+    assert "Limit 2 is this." in first and "Limit 3" not in first and "6 more limits" in first
+
+
+def test_what_to_do_is_not_cut_in_the_middle_of_a_sentence(tmp_path: Path) -> None:
+    """ "Leave recordsize at the default of 128K" is the half of it: "; 1M where they are large" follows."""
+    saved = tmp_path / "seen.json"
+    written = group("backup", None, writes__sequential=9999, writes__overwritten=0, reads__calls=0)
+    saved.write_text(json.dumps(observation(groups=[written]).to_json()))
+    shown = " ".join(observe("--from", saved).output.split())
+    assert "default of 128K for these files; 1M where they are large and read as they were written." in shown
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+@pytest.mark.parametrize("flag", ["--out", "--save", "--metrics"])
+def test_what_was_seen_is_shown_before_a_disk_is_found_full(flag: str, tmp_path: Path) -> None:
+    saved = tmp_path / "seen.json"
+    saved.write_text(json.dumps(observation().to_json()))
+    code, out, err = invoke("observe", "--from", str(saved), flag, "/dev/full")
+    assert (code, "No space left" in err) == (1, True)
+    assert "--all" in out
+
+
+def test_a_place_for_metrics_is_looked_at_before_the_window(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="its directory does not exist"):
+        observe("--pid", os.getpid(), "--metrics", tmp_path / "none" / "m.prom")
+
+
+def test_metrics_of_a_unit_outlive_its_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that is stopped for an upgrade ended the metrics for good, without a word."""
+    there = [True]
+    subject = ObservedSubject("unit", "pg.service", "unit pg.service", pids=(1,))
+
+    def chosen(*_: object, **named: object) -> ObservedSubject:
+        if not there[0]:
+            raise InputError("the unit pg.service is not running here: it has no control group")
+        return subject
+
+    told: list[HostAnswer] = []
+
+    def serve(ask: Callable[[], Sequence[HostAnswer]], where: str, every: float, expected: object) -> int:
+        for there[0] in (True, False, True):
+            told.extend(ask())
+        return 0
+
+    monkeypatch.setattr("ztune.cli.observe.choose", chosen)
+    monkeypatch.setattr("ztune.cli.observe._observe", lambda *_, quiet: observation(seconds=5.0))
+    monkeypatch.setattr("ztune.cli._hosts.watch", serve)
+    result = observe("--unit", "pg", "--metrics", ":9743", "--seconds", 5)
+    assert result.return_value == 0
+    assert [one.seen is not None for one in told] == [True, False, True]
+    assert "not running" in told[1].why and result.stderr.count("not running") == 1

@@ -41,5 +41,12 @@ def test_a_trace_is_named_after_a_process(called: Callable[[bytes], int], name: 
     assert found.name.startswith(begins)
 
 
+def test_two_servers_of_one_name_have_traces_of_their_own(called: Callable[[bytes], int]) -> None:
+    """Both are `postgres`, and cron records them in one second: the second was refused."""
+    one, other = called(b"postgres"), called(b"postgres")
+    assert default_name((), (one,)).name.startswith(f"postgres-{one}-")
+    assert default_name((), (other,)).name.startswith(f"postgres-{other}-")
+
+
 def test_what_is_observed_is_said_on_one_line(called: Callable[[bytes], int]) -> None:
     assert "(a\\nb\\x1b[31m)" in subjects.of_pid(called(b"a\nb\x1b[31m")).words

@@ -51,6 +51,7 @@ def cgroups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (root / "system.slice").mkdir(parents=True)
     (root / "cgroup.procs").write_text("1\n")
     monkeypatch.setattr(subjects, "CGROUPS", (str(root), str(tmp_path / "none")))
+    monkeypatch.setattr(subjects, "SYSTEMD", root)
     return root / "system.slice"
 
 
@@ -69,7 +70,7 @@ def test_a_unit_by_its_control_group(cgroups: Path) -> None:
     assert GONE - 1 in subject.now()  # it started another
 
 
-def test_units_without_processes(cgroups: Path) -> None:
+def test_units_without_processes(cgroups: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     group(cgroups / "postgresql.service")
     group(cgroups / "system-postgresql.slice" / "postgresql@15-main.service", os.getpid())
     with pytest.raises(
@@ -81,6 +82,11 @@ def test_units_without_processes(cgroups: Path) -> None:
         subjects.choose(unit="nothing")
     with pytest.raises(InputError, match="is no name of a systemd unit"):
         subjects.choose(unit="../../etc")
+    monkeypatch.setattr(subjects, "SYSTEMD", cgroups / "none")
+    with pytest.raises(
+        InputError, match="as systemd does not run this host; name the server's process by --pid"
+    ):
+        subjects.choose(unit="nothing")
 
 
 def test_datasets_by_their_mounts(monkeypatch: pytest.MonkeyPatch) -> None:

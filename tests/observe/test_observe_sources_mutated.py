@@ -102,7 +102,8 @@ def check(path: Path, shown: bool) -> None:
     json.dumps(seen.to_json(), ensure_ascii=False).encode()
     observed_html.render(seen, found, left).encode()
     out = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
-    observed_terminal.show(Console(file=out, width=100), seen, found, left)
+    for everything in (False, True):
+        observed_terminal.show(Console(file=out, width=100), seen, found, left, everything=everything)
     out.flush()
 
 

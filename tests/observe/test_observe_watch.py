@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from ztune.observe import watch, zfs_state
+from ztune.observe.live import LiveObservation
+from ztune.observe.live_kernel import SeenFile
+from ztune.observe.model import Group
 from ztune.observe.subjects import ObservedSubject
 
 
@@ -58,3 +63,23 @@ def test_all_counters_have_the_window_of_the_calls(monkeypatch: pytest.MonkeyPat
     with pytest.raises(Ended):
         watch.watch(ObservedSubject("pid", "1", "process 1", pids=(1,)), 1.0)
     assert order == ["calls begin", "zfs", "host", "window", "zfs again", "host again", "calls end"]
+
+
+def test_a_table_elsewhere_does_not_have_all_between_be_looked_through() -> None:
+    """Of a tablespace beside the server's folder their common one was walked, with other servers' files."""
+    names = ["/srv/pg/base/5/1", "/srv/pg/base/4/2", "/srv/pg/global/3", "/srv/fast/PG_15_1/5/9"]
+    seen = [Group(kind="file", name=name, role="data") for name in names]
+    seen.append(Group(kind="file", name="/srv/pg/pg_wal/000000010000000000000001", role="wal"))
+    subject = ObservedSubject("pid", "1", "process 1", pids=(1,))
+    assert watch.folders(subject, seen, ["/srv/pg", "/"]) == ["/srv/fast/PG_15_1/5", "/srv/pg"]
+    assert watch.folders(subject, seen) == ["/srv"]
+
+
+@pytest.mark.parametrize(("index", "role"), [("foo.index", "wal"), ("bar.index", None)])
+def test_a_binary_log_of_any_name_is_known_by_what_lies_beside_it(
+    tmp_path: Path, index: str, role: str | None
+) -> None:
+    for name in ("foo.000001", index):
+        (tmp_path / name).write_bytes(b"")
+    live = LiveObservation(ObservedSubject("pid", "1", "process 1", pids=(1,)))
+    assert live._role(SeenFile(str(tmp_path / "foo.000001"), 1, 2, 0)) == role

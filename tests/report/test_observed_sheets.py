@@ -1,26 +1,20 @@
-"""The sheets of an observation."""
+"""An observation's tables."""
 
 from __future__ import annotations
 
-from ztune.observe.model import Group, Observation, ObservedTransfers, Syncs
+from observations import observation
+
 from ztune.report import observed_sheets
 
 
-def test_a_write_with_o_sync_is_a_sync() -> None:
-    writes = ObservedTransfers(calls=4, bytes=200, latency={1 << 20: 4}, latency_total=4_000_000, synced=4)
-    some = ObservedTransfers(calls=4, bytes=200, latency_total=4_000_000, synced=1)
-    seen = Observation(
-        ztune="0", source="live", subject="x", seconds=2.0,
-        groups=(
-            Group(kind="role", name="wal", writes=writes),
-            Group(kind="role", name="data", writes=some, syncs=Syncs(calls=2, latency_total=2_000_000)),
-            Group(kind="file", name="/w", role="wal", writes=writes),
-            Group(kind="file", name="/d", role="data", writes=some, syncs=Syncs(calls=2)),
-        ),
-    )  # fmt: skip
-    assert [row[:4] for row in observed_sheets.syncs(seen).rows] == [
-        ("wal, O_SYNC", "4", "2.0", "1.00 ms"),
-        ("data", "2", "1.0", "1.00 ms"),
-        ("data, O_SYNC", "1", "0.5", ""),
-    ]  # fmt: skip
-    assert {row[0]: row[-1] for row in observed_sheets._files_seen(seen).rows} == {"/w": "4", "/d": "3"}
+def test_an_interval_that_says_nothing_has_no_figure() -> None:
+    """Samples of files that are all but empty said that they compress to the half, give or take 409,575 %."""
+    compressed = [
+        {"recordsize": 1 << 20, "algorithm": name, "blocks": 2, "ratio": 2.0, "stored_ratio": 2.0} | bounds
+        for name, bounds in (("zstd-3", {"low": 1.0, "high": 8192.0}), ("lz4", {"low": 1.9, "high": 2.1}))
+    ]
+    files = {"role": "data", "count": 1, "bytes": 1 << 26, "allocated": 1 << 26, "compressed": compressed}
+    (sheet,) = [
+        one for one in observed_sheets.other_sheets(observation(files=[files])) if "Sampled" in one.title
+    ]
+    assert [row[-1] for row in sheet.rows] == ["> 100%", "5%"]

@@ -611,3 +611,18 @@ def test_a_screening_with_other_roles(unknown: Trace) -> None:
     shown = json.loads(out)
     assert "-roles-" in shown["trace"]["path"] and not any(f.role for f in unknown.manifest.files)
     assert invoke("screen", "--resume", "last", "--role", "*=data")[0] == 2
+
+
+def test_files_that_did_next_to_nothing_are_one_line(tmp_path: Path) -> None:
+    """The tables of a server's own catalogue had 1,400 lines of 1,500."""
+    made = Made(tmp_path)
+    made.file("db/main.ibd", b"x" * 99, "data")
+    made.do(Op.WRITE, 0, 0, 1 << 20)
+    for i in range(40):
+        name = chr(ord("a") + i % 26) * (i // 26 + 1)
+        made.do(Op.READ, made.file(f"db/{name}.ibd", b"x" * 99, "data"), 0, 8)
+    trace = str(made.write(tmp_path / "t.trace").path)
+    code, short, _ = invoke("trace", "roles", trace)
+    assert code == 0 and "main.ibd" in short and short.count(".ibd") == 9
+    assert "Of data 32 kinds of files more, each of which moved less than 64K." in " ".join(short.split())
+    assert invoke("trace", "roles", trace, "--all")[1].count(".ibd") == 41

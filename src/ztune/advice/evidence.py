@@ -16,7 +16,7 @@ from ztune.analysis.results import LayoutResult
 from ztune.analysis.standing import Standing
 from ztune.analysis.stats import differs, ratio
 from ztune.study import default_setting
-from ztune.units import listed
+from ztune.units import counted, listed
 
 _NAMED = 3  # alternatives that a sentence about a setting at its default names
 _QUOTED = 4  # metrics of trials that a sentence quotes
@@ -254,7 +254,7 @@ class Changes:
         if self._modelled:
             return alone
         blocks = max((s.blocks for s in sides), default=0)
-        return f"{self.chosen.basis.capitalize()} over {blocks} blocks, {after}"
+        return f"{self.chosen.basis.capitalize()} over {counted(blocks, 'block')}, {after}"
 
     def _made(
         self,

@@ -44,7 +44,6 @@ class HostsOptions:
         default=TIMEOUT_S,
         help="Seconds that a host has to answer, beside the window; then it is left out, and that is said.",
     )
-    everything: bool = option("--all", help="All findings and all hosts, in whole sentences.")
 
 
 def ask(
@@ -85,7 +84,7 @@ def ask(
 
 
 def show(
-    answers: Sequence[HostAnswer], expected: ExpectedLayout | None, options: HostsOptions, as_json: bool
+    answers: Sequence[HostAnswer], expected: ExpectedLayout | None, everything: bool, as_json: bool
 ) -> int:
     """Print what was found, and return the exit code."""
     rows = ranked(answers)
@@ -105,8 +104,8 @@ def show(
         })  # fmt: skip
     else:
         if expected is not None:
-            view.show_drift(drifted, expected.path, everything=options.everything)
-        view.show(answers, rows, everything=options.everything)
+            view.show_drift(drifted, expected.path, everything=everything)
+        view.show(answers, rows, everything=everything)
     return exit_code(drifted.values(), all(answer.seen is not None for answer in answers))
 
 
@@ -178,6 +177,11 @@ metrics_option = option(
     metavar="FILE|[ADDRESS]:PORT",
     help="Write OpenMetrics to FILE (to one that ends in .prom what textfile collectors read), or serve them "
     "at PORT until Ctrl-C: on loopback, unless an address says otherwise.",
+)
+all_option = option(
+    "--all",
+    help="All that was seen: findings with their evidence, tables, distributions; with --hosts all findings "
+    "and all hosts, in whole sentences.",
 )
 every_option = option(
     "--every",

@@ -35,6 +35,9 @@ from ztune.units import listed, plural
 
 _STEP_S = 30.0  # seconds between two lines about the same step where stderr is no terminal
 _REPLAYS_S = 15.0  # and between two lines about replays, of which many end in that time
+_MOST_S = (
+    300.0  # to where that doubles with each line as long as nothing ends: some stop a job that is silent
+)
 _A_WHILE_S = 10.0  # that a round of replays takes yet: less says nothing of the rounds that follow
 _PER_SECOND = 4
 _SHOWN = 8  # trials that run side by side, a line each
@@ -69,6 +72,8 @@ class LiveView(Observer):
         self._waits = ""
         """What is waited for, before there is a run."""
         self._said = 0.0
+        self._wait, self._of = 0.0, ""
+        """Seconds from the last line to the next, and what that was of."""
         self._done_on: Counter[str] = Counter()
         self.hosts: Callable[[], Sequence[HostProgress]] = list
         """What the hosts of a fleet do; nothing where all is done here."""
@@ -142,11 +147,13 @@ class LiveView(Observer):
             if not waits:
                 at.share = 1.0 if state == "end" else share
             at.step, at.text = step, text
-            wait = _STEP_S if self._measured else _REPLAYS_S
-            soon = time.monotonic() - self._said < wait and not (new and self._measured)
+            of = f"{trial.id} {step}" if self._measured else f"{self._done + self._failed} replays"
+            if of != self._of:
+                self._of, self._wait = of, _STEP_S if self._measured else _REPLAYS_S
+            soon = time.monotonic() - self._said < self._wait and not (new and self._measured)
             if self._live is not None or state == "end" or soon:
                 return
-            self._said = time.monotonic()
+            self._said, self._wait = time.monotonic(), min(2 * self._wait, _MOST_S)
         if self._measured:
             detail = f" {share:.0%}" if state == "progress" and share else ""
             number = f"trial {trial.number}, " if self._several else ""

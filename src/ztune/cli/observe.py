@@ -17,6 +17,7 @@ from ztune.advice.findings import Finding, Undecided, findings, undecided, unkno
 from ztune.cli import _hosts
 from ztune.cli._hosts import (
     HostsOptions,
+    all_option,
     dashboard_option,
     every_option,
     expect_option,
@@ -105,6 +106,7 @@ def command(
     metrics: str | None = metrics_option,
     every: float = every_option,
     dashboard: bool = dashboard_option,
+    everything: bool = all_option,
     out: Path | None = file_option("--out", "Write an HTML report."),
     save: Path | None = file_option("--save", "Keep the observation as JSON; --from reads it again."),
     as_json: bool = option("--json", help="Print the observation and the findings as JSON."),
@@ -139,11 +141,12 @@ def command(
         output.echo(resources.files("ztune.report").joinpath("dashboard.json").read_text("utf-8"), nl=False)
         return 0
     rules = RoleRules.parse(roles)
-    for path_ in (out, save):
+    page = None if metrics is None or _hosts.listens(metrics) else Path(metrics)
+    for path_ in (out, save, page):
         if path_ is not None:
             files.check(path_)
     named = {os.path.realpath(one): "--from" for one in sources}
-    for path_, flag in ((save, "--save"), (out, "--out")):
+    for path_, flag in ((save, "--save"), (out, "--out"), (page, "--metrics")):
         if path_ is not None and (path_.is_file() or not path_.exists()):  # /dev/null may be named twice
             other = named.setdefault(os.path.realpath(path_), flag)
             if other != flag:
@@ -169,7 +172,7 @@ def command(
                 return code
         else:
             ask()
-        return _hosts.show(answers, expected, many, as_json)
+        return _hosts.show(answers, expected, everything, as_json)
     if sources:
         if all_calls or any(value is not None for value in (*live, sample)):
             raise InputError(
@@ -187,22 +190,34 @@ def command(
         if part > _MOST:
             raise InputError(f"--sample: 1/{part} of the time is too little; 1/{_MOST} is the least")
 
+        walked: tuple[float, Observation] | None = None
+
         def look(window: float | None = seconds, at_files: bool = not no_files) -> Observation:
-            return _observe(subject, window, rules, all_calls, part, at_files, user)
+            return _observe(subject, window, rules, all_calls, part, at_files, user, quiet=walked is not None)
 
         if metrics is not None and _hosts.listens(metrics):
             window = _hosts.SECONDS if seconds is None else seconds
-            walked: tuple[float, Observation] | None = None
+            absent = ""
 
             def again() -> list[HostAnswer]:
-                nonlocal walked
+                nonlocal subject, walked, absent
+                if unit is not None:
+                    # Its server may be stopped and started: what runs is asked for anew.
+                    try:
+                        subject = choose(unit=unit)
+                    except InputError as error:
+                        if absent != str(error):
+                            output.note(f"{error}; its metrics go on once it runs")
+                        absent = str(error)
+                        return [HostAnswer(_here(), None, absent)]
+                    absent = ""
                 now = time.monotonic()
                 if walked is None or now - walked[0] >= _FILES_S:
                     found = look(window)
                     walked = now, found
                 else:
                     found = look(window, False).model_copy(update={"files": walked[1].files})
-                # Ctrl-C ends a window, as does the end of what is observed: there is no next one.
+                # Ctrl-C ends a window, as does the end of a process: there is no next one.
                 if found.seconds is not None and found.seconds < window - 1:
                     if pid is not None and not Path(f"/proc/{pid}").exists():
                         output.note(f"process {pid} has ended, and so do the metrics of it")
@@ -212,6 +227,15 @@ def command(
             return _hosts.watch(again, metrics, every, expected) or 0
         seen = look()
     found, open_ = findings(seen), undecided(seen)
+    drifted = [] if expected is None else drifts(seen, expected)
+    # Before anything is written: a disk that is full by now must not cost what was seen.
+    if as_json:
+        said = _json(seen, found, open_)
+        output.print_json(said if expected is None else {**said, "drift": _hosts.drift_json(drifted)})
+    else:
+        if expected is not None:
+            show_drift({seen.host or "this host": drifted}, expected.path, everything=True)
+        observed_terminal.show(output.Console(), seen, found, open_, everything=everything)
     if save is not None:
         files.write(save, json.dumps(seen.to_json(), indent=1) + "\n")
     if out is not None:
@@ -220,23 +244,20 @@ def command(
         files.write(out, observed_html.render(seen, found, open_))
     if metrics is not None:
         _hosts.watch(lambda: [_answer(seen)], metrics, every, expected)
-    drifted = [] if expected is None else drifts(seen, expected)
-    if as_json:
-        said = _json(seen, found, open_)
-        output.print_json(said if expected is None else {**said, "drift": _hosts.drift_json(drifted)})
-        return _hosts.exit_code([drifted], True)
-    if expected is not None:
-        show_drift({seen.host or "this host": drifted}, expected.path, everything=True)
-    observed_terminal.show(output.Console(), seen, found, open_)
-    for written in (out, save):
-        if written is not None:
-            output.echo(str(written))
+    if not as_json:
+        for written in (out, save):
+            if written is not None:
+                output.echo(str(written))
     return _hosts.exit_code([drifted], True)
 
 
+def _here(name: str = "") -> ListedHost:
+    named = name or os.uname().nodename
+    return ListedHost(named, named, None)
+
+
 def _answer(seen: Observation) -> HostAnswer:
-    name = seen.host or "this host"
-    return HostAnswer(ListedHost(name, name, None), seen)
+    return HostAnswer(_here(seen.host or "this host"), seen)
 
 
 def _refuse_with_hosts(*given: tuple[object, str]) -> None:
@@ -262,8 +283,13 @@ def _observe(
     sample: int,
     look_at_files: bool,
     user: str | None,
+    *,
+    quiet: bool,
 ) -> Observation:
-    """Observe with a view that refreshes on a terminal, else with a line each half minute; on stderr."""
+    """Observe with a view that refreshes on a terminal, else with a line each half minute; on stderr.
+
+    ``quiet``: without these lines, which a log would have for each window of a day.
+    """
     from ztune.observe.watch import watch  # here, as what others have seen is read without NumPy
 
     console = output.Console(stderr=True)
@@ -280,13 +306,14 @@ def _observe(
             if view is not None:
                 view.stop()
                 view = None
-            console.print(f"ztune: {text}", highlight=False)
+            if not quiet:
+                console.print(f"ztune: {text}", highlight=False)
 
         def show(seen: Observation, passed: float) -> None:
             nonlocal said
             if view is not None:
                 view.update(observed_terminal.live(console, seen, passed, seconds), refresh=True)
-            elif passed - said >= _LINE_S:
+            elif not quiet and passed - said >= _LINE_S:
                 said = passed
                 of = f" of {seconds:.0f}" if seconds is not None else ""
                 console.print(f"ztune: observing {subject.words}, {passed:.0f}{of} s", highlight=False)

@@ -51,7 +51,10 @@ def command(
         help="How long to record. Default with --pid: until Ctrl-C or the processes end. "
         "A command is sent SIGTERM then.",
     ),
-    out: Path | None = option("--out", help="The trace's folder. Default: NAME-DATE-TIME.trace."),
+    out: Path | None = option(
+        "--out",
+        help="The trace's folder. Default: NAME-DATE-TIME.trace, with --pid NAME-PID-DATE-TIME.trace.",
+    ),
     recorder: str = option(
         "--recorder",
         type=click.Choice(NAMES),
@@ -230,7 +233,9 @@ def _proposed(
 
 
 def default_name(command_line: tuple[str, ...], pids: tuple[int, ...]) -> Path:
-    """Return a name for the trace: the program's, and the time."""
+    """Return a name for the trace: the program's, and the time; of two servers, recorded by two jobs of cron
+    in one second, each has its own.
+    """
     if command_line:
         name = Path(command_line[0]).name
     else:
@@ -240,6 +245,8 @@ def default_name(command_line: tuple[str, ...], pids: tuple[int, ...]) -> Path:
             raise InputError(f"there is no process {pids[0]}") from None
     # Whoever made the process named it: no option of the next command, and no hidden folder.
     name = "".join(c if c.isalnum() or c in "-_." else "_" for c in name).lstrip("-.") or "process"
+    if not command_line:
+        name += f"-{pids[0]}"
     return Path(f"{name}-{time.strftime('%Y%m%d-%H%M%S')}.trace")
 
 

@@ -119,7 +119,7 @@ def roles(
     given: tuple[str, ...] = role_option,
     proposed: bool = option("--proposed", help="Give files without a role the one that is proposed."),
     everything: bool = option(
-        "--all", help="List files too that have no role and for which none is proposed."
+        "--all", help="List files too that did next to nothing, or have no role and none is proposed."
     ),
     as_json: bool = _as_json,
 ) -> None:

@@ -113,6 +113,11 @@ class Files(_Facts):
         description="Where an anchor must be for the rules to match at all: in the file's folder, or there "
         "with its name up to the ending. Without it a rule gives its role wherever anchors are.",
     )
+    in_place: bool = Field(
+        default=False,
+        description="Whether a server reads its files and writes their pages over: files that a process "
+        "writes once, from front to back, and that nobody reads, are a copy of a database then.",
+    )
     preallocated: tuple[Annotated[str, AfterValidator(_expression)], ...] = Field(
         default=(),
         description=(
@@ -374,6 +379,12 @@ def endings(kind: Literal["preallocated", "logs", "buffered"]) -> tuple[re.Patte
     """Return what whole paths of files look like that databases declare to be of a kind of ``Files``."""
     known = (end for one in every() for files in one.facts.files for end in getattr(files, kind))
     return tuple(re.compile(f".*(?:{end})") for end in known)
+
+
+@functools.cache
+def in_place() -> frozenset[str]:
+    """Return the names of the ``Files`` whose pages a server writes over."""
+    return frozenset(files.name for one in every() for files in one.facts.files if files.in_place)
 
 
 class _File(Protocol):

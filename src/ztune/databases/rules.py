@@ -92,3 +92,8 @@ def _compiled(glob: str, rule: str) -> tuple[re.Pattern[str], str]:
         return re.compile("".join(out), re.DOTALL), max(literals, key=len)
     except re.error as error:
         raise InputError(f"the role rule {rule!r} has a set that can't be read ({error.msg})") from None
+
+
+def quoted(path: str) -> str:
+    """Return the glob that ``path`` alone matches."""
+    return re.sub(r"([*?\[\]\\])", r"\\\1", path)

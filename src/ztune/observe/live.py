@@ -6,12 +6,13 @@ can't, ``/proc`` is asked and ``limits`` says what is lost by that.
 
 from __future__ import annotations
 
+import itertools
 import os
 import platform
 import resource
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from types import TracebackType
 
@@ -32,14 +33,16 @@ from ztune.observe.live_proc import (
 from ztune.observe.model import PIECE_S, Group, Observation, ObservedTransfers
 from ztune.observe.subjects import ObservedSubject
 from ztune.observe.system import interrupts as read_interrupts
+from ztune.onhost.host import noatime
 from ztune.onhost.look.zfs import Places
 from ztune.onhost.probes import kstat, procfs
 from ztune.trace.propose import unknown_kinds
 from ztune.trace.recorders.files import Mounts, is_storage
 from ztune.trace.recorders.processes import mapped_files
-from ztune.trace.roles import RoleRules
+from ztune.trace.roles import RoleRules, several_use
 
 LOOK_SECONDS = 1.0
+_MOST_BESIDE = 10_000  # files of a folder
 
 
 class LiveObservation:
@@ -76,6 +79,7 @@ class LiveObservation:
         self._ended: float | None = None  # when the last observed process was found gone
         self._places: dict[int, tuple[str | None, str | None]] = {}
         self._roles: dict[str, str | None] = {}
+        self._beside: dict[str, RoleRules] = {}
         self._result: Observation | None = None
 
     def __enter__(self) -> LiveObservation:
@@ -136,7 +140,8 @@ class LiveObservation:
             self._look()
 
     def _gone(self) -> bool:
-        if self.subject.by_files or self._result is not None:
+        # What a unit starts later is observed too: its server may be started again.
+        if self.subject.kind != "pid" or self._result is not None:
             return False
         if self._ended is None and not self.subject.now():
             self._ended = time.monotonic()
@@ -226,10 +231,23 @@ class LiveObservation:
         its name, or be called otherwise at the end, such as `.deleted`."""
         for path in (file.path, *reversed(file.before)):
             if path not in self._roles:
-                self._roles[path] = self._rules.role(path)
+                self._roles[path] = self._rules.role(path) or self._role_beside(path)
             if self._roles[path] is not None:
                 return self._roles[path]
         return None
+
+    def _role_beside(self, path: str) -> str | None:
+        """Return the role of a file whose name several databases use, by the files that lie beside it: such
+        as MariaDB's binary log, which may have any name, by its index."""
+        if not is_storage(path) or not several_use(path):
+            return None
+        folder = path.rpartition("/")[0]
+        if folder not in self._beside:
+            beside: list[str] = []
+            with suppress(OSError, ValueError), noatime.entries(folder) as entries:
+                beside = [f"{folder}/{one.name}" for one in itertools.islice(entries, _MOST_BESIDE)]
+            self._beside[folder] = self._rules.among(beside)
+        return self._beside[folder].role(path)
 
     def _seen(self) -> Observation:
         host = os.uname()
@@ -297,10 +315,9 @@ class LiveObservation:
 
     def _gone_sentence(self) -> str:
         assert self._ended is not None
-        what = {"pid": f"process {self.subject.name}", "unit": f"all processes of {self.subject.name}"}
         return (
-            f"The observed {what[self.subject.kind]} ended after {self._ended - self._begun:.0f} s; what was "
-            f"seen until then is kept."
+            f"The observed process {self.subject.name} ended after {self._ended - self._begun:.0f} s; "
+            "what was seen until then is kept."
         )
 
     def _limits(self, grouped: Grouped, reading: KernelReading) -> Iterator[str]:
@@ -316,13 +333,6 @@ class LiveObservation:
                 f"Calls were counted for {watched:.1f} of {window:.0f} s, {PIECE_S:g} s at a time, and stand "
                 f"for all: counts are estimates, and a call that takes over {PIECE_S:g} s may be missing."
             )
-        if self.subject.by_files:
-            yield (
-                "Files were chosen, not processes: the times of system calls are of calls on these files, "
-                "processor time and context switches those of threads from when they first touched one."
-            )
-        elif not self._all_calls:
-            yield "Of system calls, those on files were timed; --calls times all."
         if not self._session.uring:
             yield "This kernel does not let io_uring requests be seen; they are missing."
         lost = reading.message["dropped"] + grouped.unexplained
@@ -340,6 +350,11 @@ class LiveObservation:
                 "such files are not looked at, and how they compress is not known."
             )
         yield from self._without_role(grouped.groups, reading.message["window_ns"] / 1e9)
+        for one in roles_by_use.copies(grouped.groups):
+            yield (
+                f"{one.glob} is named like a database's own files, and may be a backup ({one.why}): "
+                f"{one.option} takes it for one."
+            )
         writable = sorted(self._mapped_before | set(grouped.mapped_writable))
         read_only = sorted((set(grouped.mapped) | self._mapped_to_read) - set(writable))
         for paths, how in ((writable, "written and read"), (read_only, "read")):
@@ -358,6 +373,13 @@ class LiveObservation:
                 )
         if not self._session.timed:
             yield "This kernel does not tell what the programs in it cost: own_cpu_seconds is without them."
+        if self.subject.by_files:
+            yield (
+                "Files were chosen, not processes: the times of system calls are of calls on these files, "
+                "processor time and context switches those of threads from when they first touched one."
+            )
+        elif not self._all_calls:
+            yield "Of system calls, those on files were timed; --calls times all."
 
     def _without_role(self, groups: Iterable[Group], seconds: float) -> Iterator[str]:
         """Name the files that no rule knows, where they moved much; where no file has a role, all are."""

@@ -7,14 +7,26 @@ is proposed.
 
 from __future__ import annotations
 
+import itertools
 import re
 import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from ztune.databases.database import in_place
+from ztune.databases.rules import quoted
 from ztune.observe.model import Group, ObservedTransfers
-from ztune.trace.propose import APPENDED, IN_PLACE, IN_SEQUENCE, LEAST_BYTES, SMALL, about, kinds_of
-from ztune.trace.roles import RoleRules
+from ztune.trace.propose import (
+    APPENDED,
+    IN_PLACE,
+    IN_SEQUENCE,
+    LEAST_BYTES,
+    SMALL,
+    about,
+    kinds_of,
+)
+from ztune.trace.roles import LEAST_COPY, LOG_SYNCS, RoleRules, known_as
+from ztune.trace.view import size
 
 # Filesystem Hierarchy Standard 3.0: of the system, and no database's.
 _SYSTEM = re.compile(
@@ -72,6 +84,50 @@ def sentence(found: Sequence[ObservedProposal]) -> str:
     said = "; ".join(f"{one.option} ({one.why})" for one in found[:_MOST])
     more = f"; and {len(found) - _MOST} more kinds of files" if len(found) > _MOST else ""
     return f"By what they did: {said}{more}."
+
+
+def copies(groups: Iterable[Group]) -> list[ObservedProposal]:
+    """Return the folders whose files are named like a database's own and look like a backup of it, the
+    largest first: below them nothing was read, nor written but from front to back.
+    """
+    used: dict[str, list[Group]] = {}
+    for one in groups:
+        if one.kind != "file" or one.role is None or not moved(one):
+            continue
+        known = known_as(one.name)
+        if known is not None and known[0] in in_place() and known[1] == one.role:
+            used.setdefault(one.name.rpartition("/")[0], []).append(one)
+    live = {
+        f"{above}/"
+        for folder, files in used.items()
+        if not all(map(_once, files))
+        for above in itertools.accumulate(folder.split("/"), "{}/{}".format)
+    }
+    tops: dict[str, list[Group]] = {}
+    for folder, files in used.items():
+        above = itertools.accumulate(folder.split("/"), "{}/{}".format)
+        top = next((one for one in above if one and f"{one}/" not in live), None)
+        if top is not None:
+            tops.setdefault(top, []).extend(files)
+    out = []
+    for top, files in tops.items():
+        role = "archive" if all(one.role == "wal" for one in files) else "backup"
+        why = f"{size(whole := sum(map(moved, files)))} written from front to back, and not read"
+        if whole >= LEAST_COPY:
+            out.append(ObservedProposal(f"{quoted(top)}/**", role, why, whole))
+    return sorted(out, key=lambda one: -one.moved)
+
+
+def _once(file: Group) -> bool:
+    """Say whether a file was not read, and written as one of a copy is."""
+    if file.reads.calls:
+        return False
+    if file.role == "wal":
+        return file.syncs.calls <= LOG_SYNCS and not file.writes.synced
+    writes, size = file.writes, file.writes.bytes or 0
+    if writes.sequential is None or writes.overwritten is None:
+        return False
+    return writes.sequential + 1 >= IN_SEQUENCE * writes.calls and writes.overwritten < IN_PLACE * size
 
 
 def moved(group: Group) -> int:

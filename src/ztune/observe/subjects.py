@@ -20,6 +20,8 @@ from ztune.units import counted
 
 # Where systemd's groups of processes are: cgroup v2, v2 beside v1, v1 (systemd's own hierarchy).
 CGROUPS = ("/sys/fs/cgroup", "/sys/fs/cgroup/unified", "/sys/fs/cgroup/systemd")
+SYSTEMD = Path("/run/systemd/system")
+"""Is there where systemd runs the host: sd_booted(3)."""
 _UNIT_TYPES = (".service", ".scope", ".slice", ".socket", ".mount", ".swap")
 
 
@@ -136,6 +138,8 @@ def of_unit(name: str) -> ObservedSubject:
     pids = _unit_pids(folders)
     if not pids:
         state = "has no processes" if folders else "is not running here: it has no control group"
+        if not folders and not SYSTEMD.exists():
+            state += ", as systemd does not run this host; name the server's process by --pid"
         raise InputError(f"the unit {unit} {state}{_instances(unit)}")
     started = {pid: tick for pid in pids if (tick := _started(pid)) is not None}
     return ObservedSubject(

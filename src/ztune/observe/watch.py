@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from pathlib import Path
 
 from ztune.databases.observed import databases
 from ztune.observe import files, zfs_state
@@ -61,7 +62,7 @@ def watch(
     state, limits = zfs.state(dict.fromkeys(subject.folders) if subject.by_files else {}, in_datasets)
     hidden = live.elsewhere()
     reached = [g for g in files_seen if g.name not in hidden]
-    roots = folders(subject, reached)
+    roots = folders(subject, reached, set(_works(live.pids())))
     settings, unknown = databases(live.pids(), roots, user)
     limits += tuple(sampler.limits) + unknown
     found: tuple[ObservedFiles, ...] = ()
@@ -95,19 +96,29 @@ def _wait(live: LiveObservation, seconds: float | None, show: Show) -> None:
         show(live.snapshot(), time.monotonic() - began)
 
 
-def folders(subject: ObservedSubject, groups: Iterable[Group]) -> list[str]:
-    """Return the folders that the observed files are in: the subject's own, else the deepest of each role.
+def folders(subject: ObservedSubject, groups: Iterable[Group], works: Iterable[str] = ()) -> list[str]:
+    """Return the folders that the observed files are in: the subject's own, else the deepest of each role, of
+    those below a folder of ``works``, in which servers work, and of the others: a table that has a place of
+    its own must not have all be looked through that lies between.
 
     Of processes only files with a role count: their other files are logs and libraries, and may be anywhere.
     """
     if subject.by_files:
         return list(subject.folders)
-    paths: dict[str, list[str]] = {}
+    paths: dict[tuple[str, str], list[str]] = {}
+    homes = {one for one in works if one != "/"}
     for group in groups:
         if group.kind == "file" and group.role and group.name.startswith("/"):
-            paths.setdefault(group.role, []).append(group.name)
+            home = next((one for one in homes if group.name.startswith(f"{one}/")), "")
+            paths.setdefault((group.role, home), []).append(group.name)
     found = {common_folder(of_role) for of_role in paths.values()} - {""}
     return sorted(f for f in found if not any(f != other and f.startswith(f"{other}/") for other in found))
+
+
+def _works(pids: Iterable[int]) -> Iterator[str]:
+    for pid in pids:
+        with suppress(OSError):
+            yield str(Path(f"/proc/{pid}/cwd").readlink())
 
 
 def _allocations(groups: Iterable[Group], state: ObservedZfs | None) -> dict[str, Allocation]:

@@ -286,8 +286,9 @@ class Layout:
 
     __pydantic_config__: ClassVar[Mapping[str, object]] = _STRICT
 
+    # A screening calls a layout by all that it changes: of seven roles that are some 400 characters.
     name: str = field(
-        default="base", metadata=described("Unique in its study.", min_length=1, max_length=200)
+        default="base", metadata=described("Unique in its study.", min_length=1, max_length=2000)
     )
     description: str = field(default="", metadata=described("One line for people."))
     arc: int = field(default=64 << 20, metadata=described("The most memory the ARC may use, bytes or text."))

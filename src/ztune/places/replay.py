@@ -59,9 +59,10 @@ CACHED = (
     "recording; a replay begins with as much of it as its ARC would have"
 )
 NOTHING_CACHED = (
-    "First reads don't show that anything lay in caches before the recording: a replay begins with an empty "
+    "First reads show less than 1 MiB that lay in caches before the recording: a replay begins with an empty "
     "ARC, and may read more than a server that has run for long"
 )
+_WORTH_SAYING = 1 << 20
 
 
 def prepare(trace: Trace) -> Inputs:
@@ -89,7 +90,9 @@ def prepare(trace: Trace) -> Inputs:
             kept = {"files": [vars(f) for f in files], "refused": refused, "cached": cached}
             with shared_files.replacing(index) as partial:
                 partial.write_text(json.dumps(kept))
-        warnings = [] if cached is None else [CACHED.format(cached / 2**20) if cached else NOTHING_CACHED]
+        warnings = []
+        if cached is not None:
+            warnings = [CACHED.format(cached / 2**20) if cached >= _WORTH_SAYING else NOTHING_CACHED]
         if refused:
             calls = counted(refused, "read or write", "reads and writes")
             warnings.append(REFUSED.format(calls=calls, are="is" if refused == 1 else "are"))

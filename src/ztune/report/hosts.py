@@ -112,8 +112,10 @@ def _text(text: str, everything: bool) -> str:
     return text if everything else first_sentence(text)
 
 
-def first_sentence(text: str) -> str:
-    """Return the first sentence of a finding's text; what stands in backquotes is not cut."""
+def first_sentence(text: str, ends: str = ".;") -> str:
+    """Return the first sentence of a finding's text, up to one of ``ends``; what stands in backquotes is not
+    cut.
+    """
     hidden = re.sub(r"`[^`]*`", lambda match: "x" * len(match[0]), text)
-    end = re.search(r"[.;] ", hidden)
+    end = re.search(f"[{ends}] ", hidden)
     return text if end is None else text[: end.start()] + "."

@@ -17,9 +17,12 @@ from ztune.observe.model import Buckets, Observation
 from ztune.observe.model import Group as Seen
 from ztune.output import Console, Text
 from ztune.report import observed_sheets as sheets
+from ztune.report.hosts import first_sentence
 from ztune.report.observed_sheets import Sheet
 from ztune.trace.view import count, rate, share, size, sparkline
+from ztune.units import counted, listed
 
+_FIRST = 3  # findings, and limits, of which the first screen has a sentence each
 _WIDE = 118  # columns from which two histograms stand side by side
 _STYLES = {"danger": "bold red", "warning": "yellow", "note": "cyan"}
 # The columns of a series that are worth a line in the terminal, and what to call them.
@@ -32,9 +35,56 @@ _LINES = (
 
 
 def show(
+    console: Console,
+    seen: Observation,
+    findings: Sequence[Finding],
+    undecided: Sequence[Undecided],
+    *,
+    everything: bool,
+) -> None:
+    """Print the answer: findings, what to do, what each role did; with ``everything`` all that was seen."""
+    if everything:
+        _all(console, seen, findings, undecided)
+    else:
+        _brief(console, seen, findings)
+
+
+def _brief(console: Console, seen: Observation, findings: Sequence[Finding]) -> None:
+    told = [seen.subject, *([units.seconds(seen.seconds)] if seen.seconds is not None else [])]
+    console.print(Text(", ".join(told), style="bold"))
+    if unknown := unknown_roles(seen):
+        console.print(Text(unknown, style="yellow"))
+    elif not findings:
+        console.print("Findings: none of the rules fires on what is known.")
+    rows = Table.grid(padding=(0, 2, 0, 0))
+    for found in findings[:_FIRST]:
+        rows.add_row(
+            Text(found.severity, style=_STYLES[found.severity]),
+            Text("\n".join(first_sentence(text, ".") for text in (found.sentence, found.do) if text)),
+        )
+    if findings:
+        console.print(rows)
+    sheet = sheets.by_role(seen)
+    if sheet.rows:
+        _sheet(console, sheet)
+    limits = [first_sentence(text, ".") for text in seen.limits]
+    rows = Table.grid(padding=(0, 2, 0, 0))
+    for number, text in enumerate(limits[:_FIRST]):
+        rows.add_row(Text("" if number else "Not known", style="bold"), Text(text))
+    rest = [
+        counted(n - _FIRST, words)
+        for n, words in ((len(findings), "more finding"), (len(limits), "more limit"))
+        if n > _FIRST
+    ]
+    words = listed([*rest, "evidence", "costs", "sizes", "files", "disks"])
+    rows.add_row(Text("More", style="bold"), Text(f"--all: {words}"))
+    console.print()
+    console.print(rows)
+
+
+def _all(
     console: Console, seen: Observation, findings: Sequence[Finding], undecided: Sequence[Undecided]
 ) -> None:
-    """Print everything: head, findings, roles, calls, disks, ZFS, files, settings, limits."""
     head(console, seen)
     show_findings(console, findings, len(undecided), unknown_roles(seen))
     for sheet in sheets.io_sheets(seen):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from ztune.databases.rules import RoleRule
+from ztune.databases.rules import RoleRule, quoted
 from ztune.trace.figures import GroupSummary
 from ztune.trace.manifest import TraceFile
 from ztune.trace.reader import Trace
@@ -50,6 +51,10 @@ ALIKE = 8
 shards, tenants or mailboxes, each of which may do too little to tell."""
 PROPOSED = "proposed-roles"
 """Code of a trace's warning that roles were told from what the files do."""
+DUMPED = 8 << 20
+"""Bytes of a new file that is synced once at most: from so many on it is a dump, not a log."""
+COPIED = "a copy: written once, from front to back, and not read"
+"""What is said of files that are named like a database's own, and are a backup of it."""
 _NAMED = 3  # kinds of files that a sentence names
 
 
@@ -101,7 +106,7 @@ def proposals(trace: Trace) -> list[RoleProposal]:
     globs = kinds_of(group.name for group in every)
     in_order = [file for one in every if one.writes.sequential for file in entries[one.name]]
     used = orders(trace, {file.id: file.size_start for file in in_order})
-    taken = any(warning.code == PROPOSED for warning in trace.manifest.warnings)
+    told = [warning.message for warning in trace.manifest.warnings if warning.code == PROPOSED]
     for group in every:
         left_out = group.role is None and rules.leaves_out(group.name)
         kinds.setdefault((globs[group.name], group.role, left_out), []).append(group)
@@ -113,7 +118,7 @@ def proposals(trace: Trace) -> list[RoleProposal]:
             groups,
             [file for name in dict.fromkeys(g.name for g in groups) for file in entries[name]],
             used,
-            taken,
+            told,
             present,
         )
         for (glob, role, left_out), groups in kinds.items()
@@ -127,7 +132,8 @@ def as_rules(found: Sequence[RoleProposal]) -> list[RoleRule]:
 
 
 def rest(trace: Trace, *, asked: bool = False) -> list[RoleProposal]:
-    """Return the kinds of files that get a role unasked, though others have one: those that a rule knows by
+    """Return the kinds of files that get a role unasked, though others have one: copies of a database, which
+    are named like its own; those that a rule knows by
     now, also where they have another that was told from use; and where they matter (`PARTLY`) those that no
     rule knows and that look like a database's. None in a recording of ztune's own, whose roles are given, and
     where the user left files out, unless ``asked``: what they left out is known then.
@@ -139,14 +145,37 @@ def rest(trace: Trace, *, asked: bool = False) -> list[RoleProposal]:
         return []
     if not asked and manifest.environment.get(AS_ASKED):
         return []
-    if not _may_have_a_rest(trace):
-        return []
+    return [*_copies(trace), *(_rest(trace) if _may_have_a_rest(trace) else [])]
+
+
+def _copies(trace: Trace) -> list[RoleProposal]:
+    from ztune.trace.backups import copies  # here, as elsewhere: it takes NumPy
+
+    return [
+        RoleProposal(
+            glob=one.glob,
+            files=len(one.files),
+            role=None,
+            proposed=one.role,
+            why=COPIED,
+            known_as="",
+            read=0,
+            written=one.written,
+            syncs=one.syncs,
+            by_use=False,
+        )
+        for one in copies(trace)
+    ]
+
+
+def _rest(trace: Trace) -> list[RoleProposal]:
+    manifest = trace.manifest
     found = proposals(trace)
     told = [w.message for w in manifest.warnings if w.code == PROPOSED]
     mistaken = [
         replace(one, role=None, proposed=one.otherwise[1], known_as=one.otherwise[0])
         for one in found
-        if one.otherwise and any(f"{one.glob} {one.role} (" in message for message in told)
+        if one.otherwise and any(_told(one.glob, one.role, message) for message in told)
     ]
     ours = [one for one in found if one.role is not None]
     known = [one for one in found if one.role is None and one.proposed and one.known_as]
@@ -166,6 +195,19 @@ def rest(trace: Trace, *, asked: bool = False) -> list[RoleProposal]:
     beside = [one for one in unknown if not one.written and one.glob.rpartition("/")[0] in folders]
     taken = {id(one) for one in (*known, *written, *beside)}
     return [one for one in (*mistaken, *found) if id(one) in taken]
+
+
+def _told(glob: str, role: str | None, message: str) -> bool:
+    """Say whether a trace's warning tells the role of a kind from use, and not as a copy's."""
+    said = f"{glob} {role} ("
+    return said in message and f"{said}{COPIED}" not in message
+
+
+def _told_as_copy(glob: str, role: str | None, told: Sequence[str]) -> bool:
+    """Say whether a trace's warnings tell that files of a kind are a copy: in a folder above, or theirs."""
+    folders = itertools.accumulate(glob.split("/")[:-1], "{}/{}".format)
+    names = [f"{folder}/{ending} {role} ({COPIED}" for folder in folders for ending in ("*", "**")]
+    return any(name in message for name in names for message in told)
 
 
 def _may_have_a_rest(trace: Trace) -> bool:
@@ -243,10 +285,10 @@ def kinds_of(paths: Iterable[str]) -> dict[str, str]:
 def _places(folders: Sequence[str]) -> dict[str, str]:
     """Return the glob of each of ``folders``, which differ in numbers alone: one for many."""
     if len(folders) < ALIKE:
-        return {folder: _quoted(folder) for folder in folders}
+        return {folder: quoted(folder) for folder in folders}
     parts = zip(*(folder.split("/") for folder in folders), strict=True)
     # A number that all have, as in /mnt/db7, is none that tells them apart.
-    one = "/".join(_quoted(part[0]) if len(set(part)) == 1 else _any_number(part[0]) for part in parts)
+    one = "/".join(quoted(part[0]) if len(set(part)) == 1 else _any_number(part[0]) for part in parts)
     return dict.fromkeys(folders, one)
 
 
@@ -255,13 +297,9 @@ def _split(path: str) -> tuple[str, str]:
     return folder, name
 
 
-def _quoted(text: str) -> str:
-    return re.sub(r"([*?\[\]\\])", r"\\\1", text)
-
-
 def _any_number(text: str) -> str:
     """Return the glob of what is named like ``text`` but for digits, and what is hexadecimal and long."""
-    return re.sub(r"[0-9A-Fa-f]{8,}|[0-9]+", "*", _quoted(text))
+    return re.sub(r"[0-9A-Fa-f]{8,}|[0-9]+", "*", quoted(text))
 
 
 def _proposal(
@@ -271,7 +309,7 @@ def _proposal(
     groups: Sequence[GroupSummary],
     files: Sequence[TraceFile],
     used: Mapping[int, FileOrder],
-    taken: bool,
+    told: Sequence[str],
     present: Present,
 ) -> RoleProposal:
     proposed, why = _by_use(groups, files, [used[file.id] for file in files if file.id in used])
@@ -295,7 +333,10 @@ def _proposal(
         read=sum(g.reads.bytes for g in groups),
         written=sum(g.writes.bytes for g in groups),
         syncs=sum(g.syncs for g in groups),
-        by_use=taken and not known and role is not None and role == proposed,
+        by_use=bool(told)
+        and not known
+        and role is not None
+        and (role == proposed or _told_as_copy(glob, role, told)),
         otherwise=otherwise,
     )
 
@@ -342,7 +383,8 @@ def _by_use(
             return "data", f"written over from front to back, in pieces of {about(each)}"
         if not reads and _runs(groups, files):
             return "data", f"{len(names):,} files, each written once and synced"
-        if not reads and each < SMALL and writes >= APPENDED * len(groups):
+        new = all(file.created for file in files) and written >= DUMPED * len(names) and syncs <= len(names)
+        if not reads and not new and each < SMALL and writes >= APPENDED * len(groups):
             return "wal", f"appended in pieces of {about(each)}, not read"
         if reads:
             return "data", "written once, from front to back, and read"

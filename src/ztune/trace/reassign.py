@@ -26,7 +26,7 @@ from ztune.trace.manifest import (
     Warning_,
     write_synced,
 )
-from ztune.trace.propose import PROPOSED, RoleProposal, as_rules, rest
+from ztune.trace.propose import COPIED, PROPOSED, RoleProposal, as_rules, rest
 from ztune.trace.reader import Trace
 from ztune.trace.roles import AS_ASKED, RoleRules, asked_out
 from ztune.trace.schema import VERSION
@@ -119,9 +119,16 @@ def unmeasured(manifest: Manifest) -> str:
 def sentence(found: Sequence[RoleProposal]) -> str:
     """Return, for a trace's warnings, which roles of ``found`` were taken."""
     taken = [one for one in found if one.role is None and one.proposed]
-    by_use = [f"{one.glob} {one.proposed} ({one.why})" for one in taken if not one.known_as]
+    copies = [f"{one.glob} {one.proposed} ({one.why})" for one in taken if one.why == COPIED]
+    by_use = [
+        f"{one.glob} {one.proposed} ({one.why})" for one in taken if not one.known_as and one.why != COPIED
+    ]
     by_rule = [f"{one.glob} {one.proposed} (rule: {one.known_as})" for one in taken if one.known_as]
     said = []
+    if copies:
+        said.append(
+            f"Files named like a database's own are a backup by what was done to them: {_some(copies)}."
+        )
     if by_use:
         said.append(f"Roles were told from what the files do, since no rule knows them: {_some(by_use)}.")
     if by_rule:

@@ -15,10 +15,15 @@ from importlib import resources
 from pathlib import PurePosixPath
 
 from ztune.databases.database import Database, Files, every, of_layouts
-from ztune.databases.rules import NO_ROLE, RoleRule
+from ztune.databases.rules import NO_ROLE, RoleRule, quoted
 from ztune.trace.manifest import Manifest
 
 _PATHS = 1 << 17  # of so many files it is kept what rules say of them
+
+LEAST_COPY = 1 << 20
+"""Bytes that a tool writes of a backup at least: less tells nothing."""
+LOG_SYNCS = 4
+"""Syncs of each file of a log that is a copy: pg_receivewal makes three, a server one for each commit."""
 
 _DELETED = " (deleted)"  # what /proc/PID/fd appends to the name of a removed file
 
@@ -49,7 +54,7 @@ class RoleRules:
         """Return rules that give all files below each folder its role; the deepest folder decides."""
         rules = []
         for folder, role in sorted(folders.items(), key=lambda item: len(PurePosixPath(item[0]).parts)):
-            glob = re.sub(r"([*?\[\]\\])", r"\\\1", str(PurePosixPath(folder)))
+            glob = quoted(str(PurePosixPath(folder)))
             rules += [RoleRule.parse(f"{glob.rstrip('/')}/**={role}"), RoleRule.parse(f"{glob}={role}")]
         return cls(rules, builtin=builtin)
 

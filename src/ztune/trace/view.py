@@ -18,12 +18,13 @@ from ztune.output import Console, Text
 from ztune.trace import extent, host_busy
 from ztune.trace.figures import NO_ROLE, PAGE, GroupSummary, Rates, Summary, Transfers
 from ztune.trace.manifest import Compressibility, Manifest
-from ztune.trace.propose import RoleProposal
+from ztune.trace.propose import LEAST_BYTES, RoleProposal
 from ztune.trace.repeats import repeats
-from ztune.units import counted
+from ztune.units import counted, listed
 
 _WIDE = 118  # columns from which reads and writes stand side by side
 _UNITS = "BKMGTPE"
+_IDLE = 8  # kinds of files that did next to nothing: so many are listed, as a small trace may have no others
 
 
 def size(value: float) -> str:
@@ -381,11 +382,17 @@ def sparkline(values: Sequence[float], width: int, unicode: bool = True) -> str:
 def proposals(console: Console, found: Sequence[RoleProposal], everything: bool = True) -> None:
     """Print the files of a trace by kind, with their roles, those that are proposed, and what they do.
 
-    Without ``everything`` only those with either, if there are any, and how many more there are.
+    Without ``everything`` only those with either, if there are any, of those that did next to nothing the
+    first few, and how many more there are.
     """
     if not found:
         _no_files(console)
     shown = [one for one in found if everything or one.role or one.proposed] or found
+    idle = [] if everything else [one for one in shown if one.read + one.written < LEAST_BYTES and one.role]
+    idle = idle[_IDLE:]
+    left = {id(one) for one in idle}
+    shown = [one for one in shown if id(one) not in left]
+    left |= {id(one) for one in shown}
     folder = common_folder(one.glob for one in shown)
     table = _table("role", figures=("files", "written", "read", "syncs"))
     table.add_column("files named, and what they do", overflow="fold")
@@ -407,8 +414,13 @@ def proposals(console: Console, found: Sequence[RoleProposal], everything: bool 
         )
     where = f", below {folder}" if folder else ""
     _titled(console, f"Files, most bytes moved first{where}", table)
-    if len(shown) < len(found):
-        more = [one for one in found if one not in shown]
+    if idle:
+        of = listed(sorted({one.role or "" for one in idle}))
+        console.print(
+            f"\nOf {of} {counted(len(idle), 'kind')} of files more, each of which moved less than "
+            f"{size(LEAST_BYTES)}. --all lists them."
+        )
+    if more := [one for one in found if id(one) not in left]:
         written, read = sum(one.written for one in more), sum(one.read for one in more)
         console.print(
             f"\nWithout a role, and none is proposed: {counted(len(more), 'kind')} of files more, with "
