@@ -76,7 +76,7 @@ def screened(
         # Of the log, with logbias=throughput.
         written = 7e6 if layout.settings()["data.logbias"] == "throughput" else 1e7
         measure = {
-            "model": {"modelled_s": took, "busy_s": took, "trace_s": 10.0},
+            "model": {"modelled_s": took, "busy_s": took, "trace_s": 1.0},
             "space": {"allocated": 1e8},
             "physical": {
                 "write_bytes": written,
