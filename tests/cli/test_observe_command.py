@@ -273,6 +273,21 @@ def test_what_to_do_is_not_cut_in_the_middle_of_a_sentence(tmp_path: Path) -> No
     assert "default of 128K for these files; 1M where they are large and read as they were written." in shown
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--every", "5"], "--every goes with --metrics :PORT"),
+        (["--every", "5", "--metrics", "m.prom"], "--every goes with --metrics :PORT"),
+        (["--metrics", ":9743", "--out", "o.html"], "leave out --out, --save and --json"),
+        (["--metrics", ":9743", "--save", "o.json"], "leave out --out, --save and --json"),
+        (["--metrics", ":9743", "--json"], "leave out --out, --save and --json"),
+    ],
+)
+def test_what_would_do_nothing_is_refused(words: list[str], said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        observe("--pid", os.getpid(), *words)
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 @pytest.mark.parametrize("flag", ["--out", "--save", "--metrics"])
 def test_what_was_seen_is_shown_before_a_disk_is_found_full(flag: str, tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from ztune.report import hosts as view
 from ztune.trace.roles import RoleRules
 from ztune.units import counted
 
+EVERY_S = 60
 SECONDS = 10.0
 """Two transaction groups at their default interval of 5 s."""
 _LINE_S = 30.0
@@ -124,12 +125,15 @@ def listens(where: str) -> bool:
 
 
 def watch(
-    answers: Callable[[], Sequence[HostAnswer]], where: str, every: float, expected: ExpectedLayout | None
+    answers: Callable[[], Sequence[HostAnswer]],
+    where: str,
+    every: float | None,
+    expected: ExpectedLayout | None,
 ) -> int | None:
     """Write metrics of what ``answers`` returns to a file once, or serve them until Ctrl-C.
 
     Returns the exit code, None where metrics were written and there is more to print. ``every``: seconds from
-    one beginning to the next.
+    one beginning to the next, default ``EVERY_S``.
     """
     from ztune.hosts.metrics import ObservedMetrics, address  # here, as it takes prometheus_client
 
@@ -147,7 +151,7 @@ def watch(
         while True:
             began = time.monotonic()
             metrics.take(answers())
-            time.sleep(max(0.0, began + every - time.monotonic()))
+            time.sleep(max(0.0, began + (every or EVERY_S) - time.monotonic()))
     except KeyboardInterrupt:
         return 0
     finally:
@@ -186,8 +190,7 @@ all_option = option(
 every_option = option(
     "--every",
     type=FiniteRange(min=1, max=86_400),
-    default=60.0,
-    help="With --metrics :PORT: seconds from the beginning of one window to the next.",
+    help=f"With --metrics :PORT: seconds from the beginning of one window to the next. Default: {EVERY_S}.",
 )
 dashboard_option = option(
     "--dashboard", is_flag=True, help="Print a Grafana dashboard for what --metrics tells, as JSON, and end."

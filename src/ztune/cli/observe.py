@@ -104,7 +104,7 @@ def command(
     many: HostsOptions = group(only_with="--hosts"),
     expect: Path | None = expect_option,
     metrics: str | None = metrics_option,
-    every: float = every_option,
+    every: float | None = every_option,
     dashboard: bool = dashboard_option,
     everything: bool = all_option,
     out: Path | None = file_option("--out", "Write an HTML report."),
@@ -141,7 +141,15 @@ def command(
         output.echo(resources.files("ztune.report").joinpath("dashboard.json").read_text("utf-8"), nl=False)
         return 0
     rules = RoleRules.parse(roles)
-    page = None if metrics is None or _hosts.listens(metrics) else Path(metrics)
+    served = metrics is not None and _hosts.listens(metrics)
+    if every is not None and not served:
+        raise InputError("--every goes with --metrics :PORT, which observes again and again")
+    if served and not sources and (out is not None or save is not None or as_json):
+        raise InputError(
+            "--metrics :PORT goes on until Ctrl-C and has nothing to write then: leave out --out, --save and "
+            "--json, or name a file in place of the port"
+        )
+    page = None if metrics is None or served else Path(metrics)
     for path_ in (out, save, page):
         if path_ is not None:
             files.check(path_)
@@ -195,7 +203,7 @@ def command(
         def look(window: float | None = seconds, at_files: bool = not no_files) -> Observation:
             return _observe(subject, window, rules, all_calls, part, at_files, user, quiet=walked is not None)
 
-        if metrics is not None and _hosts.listens(metrics):
+        if metrics is not None and served:
             window = _hosts.SECONDS if seconds is None else seconds
             absent = ""
 
