@@ -120,8 +120,8 @@ def test_more_work_of_disks_that_have_little_is_no_less_speed() -> None:
     )
     assert r.layout_name == "other"
     assert r.meaning == (
-        "The disks are at work for 1.6% of the recorded time, so this makes the job no slower; the gain is "
-        "elsewhere."
+        "The disks are at work for 1.6% of the recorded time, so this is no matter of the job's pace; the "
+        "gain is elsewhere."
     )
     r = replayed({"busy_s": 100, "wait_s": 9}, {"busy_s": 103, "wait_s": 9}, {"data.compression": "zstd-3"})
     assert r.layout_name == "other" and "the gain is elsewhere, and is not speed" in r.meaning

@@ -136,7 +136,7 @@ def meaning(now: Standing, found: Sequence[Headline], manifest: Manifest | None)
         if busiest is not None and busiest < QUIET:
             return (
                 f"The disks are at work for {units.show(busiest, 'share')} of the recorded time, so this "
-                "makes the job no slower; the gain is elsewhere."
+                "is no matter of the job's pace; the gain is elsewhere."
             )
         return "Neither disk work nor waiting is less: the gain is elsewhere, and is not speed."
     if spared and waits and not any(map(_less, waits)):
